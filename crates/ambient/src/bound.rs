@@ -1,8 +1,9 @@
-//! Binding of services and workloads to waypoints: what waypoint proxies serve, and where gateways send traffic of a service.
+//! Binding of services and workloads to waypoints: what waypoint proxies serve, and the waypoint to which gateways send
+//! traffic of a service.
 //!
 //! A waypoint proxy is identified by the hosts and addresses of the Services that select it, as in Istio's
-//! `WaypointKeyForProxy`; it serves what is bound to one of these (`ServicesForWaypoint`, `WorkloadsForWaypoint`,
-//! `ServicesWithWaypoint`).
+//! `WaypointKeyForProxy`; it serves services and workloads that are bound to one of these (`ServicesForWaypoint`,
+//! `WorkloadsForWaypoint`, `ServicesWithWaypoint`).
 
 mod own;
 mod workloads;
@@ -26,7 +27,7 @@ use crate::wire::ip_of;
 use crate::{networks, services};
 use own::OwnAddresses;
 
-/// How services and workloads refer to a waypoint.
+/// The reference of services and workloads to a waypoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WaypointAddress {
     /// By a host of a namespace.
@@ -94,7 +95,7 @@ impl WaypointAddress {
         })
     }
 
-    /// The service at the address; of several the first.
+    /// The service at the address; the first one if there are several.
     #[must_use]
     pub fn service(&self, view: &View<'_>) -> Option<ServiceKey> {
         match self {
@@ -136,7 +137,8 @@ pub fn joins_networks(view: &View<'_>) -> bool {
         && *view.derived(&IsBetweenNetworks)
 }
 
-/// The services of the waypoint that is the view's proxy, each once. For an east-west gateway all multi-cluster services.
+/// The services of the view's proxy, which is a waypoint, each once. For an east-west gateway all multi-cluster
+/// services.
 #[must_use]
 pub fn services_of_proxy(view: &View<'_>) -> Vec<ServiceKey> {
     if !view.mesh().settings.ambient {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! AddressNames ─▶ names of a wildcard                       pods, WorkloadEntries, ServiceEntries, EndpointSlices
-//! Found(key) ───▶ what is meant by an address, a host        │  + mesh, node, services, policies, waypoints (queries)
+//! Found(key) ───▶ resource names of an address, a host       │  + mesh, node, services, policies, waypoints (queries)
 //!                                                            ▼
 //!                                                     Workload, Service, Authorization, encoded
 //! ```
@@ -132,7 +132,7 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
     }
 }
 
-/// What a name refers to.
+/// The address resource of a name.
 fn address(name: &ResourceName, view: &View<'_>) -> Option<Address> {
     let mesh = view.get(&mesh::MeshFacts);
     let name = AddressName::parse(name.as_str(), &mesh.cluster)?;

@@ -80,8 +80,8 @@ fn workloads_at(address: &NetworkAddress, view: &View<'_>) -> Vec<AddressName> {
     names
 }
 
-/// Whether a workload exists in the network of an address. That it has the address follows from the index, unless it is one of
-/// several workloads of an object.
+/// Whether a workload exists in the network of an address. The index ensures that it has the address, unless it is one
+/// of several workloads of an object.
 pub(crate) fn has_address(name: &AddressName, address: &NetworkAddress, view: &View<'_>) -> bool {
     let has_it = if let AddressName::Remote { cluster, workload } = name {
         may_have(&Home::Remote(cluster.clone()), workload, address, view)
@@ -91,7 +91,7 @@ pub(crate) fn has_address(name: &AddressName, address: &NetworkAddress, view: &V
     has_it && view.get(&SummaryOf(name.clone())).as_ref().as_ref().is_some_and(|found| found.network == address.network)
 }
 
-/// Whether a workload of a cluster that was found by an address has it, in any network.
+/// Whether a workload of a cluster that the index returned for an address has that address, in any network.
 fn may_have(home: &Home, name: &AddressName, address: &NetworkAddress, view: &View<'_>) -> bool {
     match name {
         AddressName::Endpoint { address: own, .. } => own.parse() == Ok(address.address),
@@ -203,7 +203,7 @@ fn workloads_of(service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
             candidates
         }
     };
-    // In remote clusters they are those of the Service there.
+    // In remote clusters they are the workloads of the Service there.
     if let Origin::Service(name) = &service.origin {
         for cluster in near_clusters(view).iter() {
             let home = Home::Remote(cluster.clone());
@@ -222,7 +222,7 @@ fn workloads_of(service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
     candidates
 }
 
-/// Candidates for workloads of a Service of a cluster: what it selects, and what its EndpointSlices list.
+/// Candidates for workloads of a Service of a cluster: those that it selects, and those in its EndpointSlices.
 fn of_service(home: &Home, name: &NamespacedName, service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
     let mut candidates = selected_by(home, service, view);
     for object in view.objects_with_in(home, LabelKey::of_slices(&name.namespace, &name.name)) {

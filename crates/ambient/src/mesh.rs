@@ -28,7 +28,7 @@ pub(super) struct Mesh {
     /// The namespace whose policies apply to the mesh.
     pub(super) root_namespace: Namespace,
     pub(super) trust_domain: Arc<str>,
-    /// The network of the cluster; empty where there is one only.
+    /// The network of the cluster; empty in a mesh with a single network.
     pub(super) network: NetworkId,
     /// The cluster as a site of workloads.
     pub(super) site: Arc<Site>,
@@ -91,7 +91,7 @@ impl Query for MeshFacts {
     }
 }
 
-/// The gateway into a network, if there is one.
+/// The gateway into a network, if any.
 pub(super) fn gateway_of(network: &NetworkId, view: &View<'_>) -> Option<GatewayAddress> {
     (*view.get(&GatewayOf(network.clone()))).clone()
 }

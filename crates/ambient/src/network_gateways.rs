@@ -9,7 +9,7 @@ use navarch_registry::remote_gateway::{KnownGateway, KnownGateways};
 use crate::mesh::MeshFacts;
 use crate::networks::are_joined;
 
-/// The gateways of all networks: those declared in the own cluster before those of remote clusters.
+/// The gateways of all networks: those declared in the configuration cluster before those of remote clusters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AllGateways;
 
@@ -17,7 +17,7 @@ struct AllGateways;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GatewaysInto(pub(crate) NetworkId);
 
-/// The gateways that remote clusters declare; none without multi-network ambient mode.
+/// The gateways that remote clusters declare; empty without multi-network ambient mode.
 pub(crate) fn of_remotes(view: &View<'_>) -> Vec<KnownGateway> {
     if !are_joined(view) {
         return Vec::new();

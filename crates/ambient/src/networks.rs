@@ -1,8 +1,9 @@
 //! Multi-cluster services (`serviceScopeConfigs` of mesh config), and their parts in other clusters and networks.
 //!
-//! A Service is multi-cluster if its labels and those of its namespace match, in the cluster that declares it. Then it is one
-//! service with those of its name in other clusters. All of this requires `AMBIENT_ENABLE_MULTI_NETWORK`. Agrees with Istio's
-//! `matchServiceScope` and `multicluster.go` in `pilot/pkg/serviceregistry/ambient`.
+//! A Service is multi-cluster if its labels and those of its namespace match, in the cluster that declares it. Then it
+//! forms one service with the Services of its name in other clusters. All of this requires
+//! `AMBIENT_ENABLE_MULTI_NETWORK`. Agrees with Istio's `matchServiceScope` and `multicluster.go` in
+//! `pilot/pkg/serviceregistry/ambient`.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -31,11 +32,11 @@ pub enum ServiceReach {
     Cluster,
     /// Endpoints of all clusters of the mesh.
     Mesh,
-    /// What a ServiceEntry declares, for all clusters; of other clusters nothing.
+    /// A ServiceEntry: its declared endpoints, for all clusters; no endpoints of other clusters.
     Entry,
 }
 
-/// The scope of a service; `None` if nothing declares it, or only remote clusters for themselves.
+/// The scope of a service; `None` if no object declares it, or only cluster-local ones of remote clusters do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServiceReachOf(ServiceKey);
 
@@ -66,14 +67,15 @@ pub(crate) fn are_joined(view: &View<'_>) -> bool {
     view.mesh().settings.gateway_api.east_west
 }
 
-/// The scope of a service; `None` if multi-network ambient mode is disabled, nothing declares the service, or only remote clusters do
-/// for themselves.
+/// The scope of a service; `None` if multi-network ambient mode is disabled, no object declares the service, or only
+/// cluster-local ones of remote clusters do.
 #[must_use]
 pub fn reach(view: &View<'_>, key: &ServiceKey) -> Option<ServiceReach> {
     if are_joined(view) { *view.get(&ServiceReachOf(key.clone())) } else { None }
 }
 
-/// The addresses of a multi-cluster service in a network; none of other services. The empty network means all.
+/// The addresses of a multi-cluster service in a network; empty for other services. The empty network means all
+/// networks.
 #[must_use]
 pub fn addresses(view: &View<'_>, key: &ServiceKey, network: &NetworkId) -> Vec<IpAddr> {
     if reach(view, key) != Some(ServiceReach::Mesh) {
@@ -100,7 +102,7 @@ pub(crate) fn remote_parts(view: &View<'_>, key: &ServiceKey) -> Arc<Vec<RemoteP
     view.get(&RemotePartsOf(key.clone()))
 }
 
-/// The Service of a remote cluster, if it is multi-cluster; none is without multi-network ambient mode.
+/// The Service of a remote cluster, if it is multi-cluster; `None` without multi-network ambient mode.
 pub(crate) fn far_service<'a>(
     view: &'a View<'_>,
     cluster: &ClusterId,
@@ -200,7 +202,7 @@ impl Query for FarIn {
             let binding = (!leads_to_waypoints(view, &key)).then(|| bound::binding(view, &key)).flatten();
             let hops = binding.iter().flat_map(|binding| binding.hops());
             let hops = hops.filter_map(|hop| hop.address.service(view));
-            // That of a remote cluster is known here if it reaches beyond that.
+            // A waypoint of a remote cluster has a service here if it is multi-cluster.
             far.extend(hops.filter(|hop| view.get(&FactsOf(hop.clone())).is_some()));
             far.insert(key);
         }

@@ -11,8 +11,8 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::{REGION_LABEL, SUBZONE_LABEL, ZONE_LABEL};
 
-/// The locality of a node of a cluster, from its labels; `None` if they have none, or the node does not exist. Nodes change
-/// often, their localities do not.
+/// The locality of a node of a cluster, from its labels; `None` if they contain none, or the node does not exist. Nodes
+/// change often, their localities do not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LocalityOfNode(pub(super) Home, pub(super) Arc<str>);
 

@@ -1,8 +1,8 @@
 //! Workloads by address for proxies: their agents derive the mesh's metrics from access logs.
 //!
-//! A server knows the address and identity of a TCP client. The rest of these workloads (name, canonical service, revision, cluster)
-//! is in the metadata of endpoints (EDS), too. Services, policies, waypoints, nodes and health are ztunnel's, and those proxies' that ask
-//! for all workloads in ambient mode, as Istio's Envoy can.
+//! A server has only the address and identity of a TCP client. The other fields of these workloads (name, canonical
+//! service, revision, cluster) are also in the metadata of endpoints (EDS). Services, policies, waypoints, nodes and
+//! health are only for ztunnel, and for proxies that request all workloads in ambient mode, as Istio's Envoy can.
 
 use navarch_api::istio::WorkloadEntry;
 use navarch_api::kubernetes::Pod;
@@ -25,12 +25,12 @@ use crate::workloads::{meta_of_entry, own_fields_of_pod, set_names};
 /// Maximum number of workloads at one address: pods in a node's network share theirs.
 const MAX_AT: usize = 64;
 
-/// Whether a client that asks by address gets pods and WorkloadEntries alone.
+/// Whether a client that requests by address gets only pods and WorkloadEntries.
 pub(crate) fn are_meant(kind: ResourceType, view: &View<'_>) -> bool {
     if !view.get(&MeshFacts).is_ambient {
         return true;
     }
-    // `Address` is ztunnel's: its results depend on no attribute of the client.
+    // `Address` is for ztunnel: its results depend on no attribute of the client.
     kind == ResourceType::Workload
         && match view.proxy().kind() {
             ProxyKind::Sidecar | ProxyKind::Router | ProxyKind::Waypoint => true,
@@ -48,7 +48,7 @@ pub(crate) fn at(text: &str, view: &View<'_>) -> Vec<ResourceName> {
     let mut names = Vec::new();
     for home in homes {
         for object in view.objects_at_in(&home, address.address) {
-            // In ambient mode Services and others have addresses, too.
+            // In ambient mode Services and other objects have addresses, too.
             let name = match object.kind {
                 Kind::Pod => AddressName::Pod(object.name),
                 Kind::WorkloadEntry => AddressName::WorkloadEntry(object.name),
@@ -92,7 +92,7 @@ fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> {
     }
 }
 
-/// The workload of a pod, under the names that the metadata of its endpoints has.
+/// The workload of a pod, with the names that the metadata of its endpoints has.
 fn of_pod(home: &Home, name: &NamespacedName, view: &View<'_>) -> Option<Workload> {
     let own = own_fields_of_pod(view.object_in::<Pod>(home, name)?)?;
     let known = view.workload_in(home, name)?;

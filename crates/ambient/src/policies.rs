@@ -29,7 +29,7 @@ use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The policy that requires mutual TLS. No object can have such a name.
+/// The policy that requires mutual TLS. The name is not valid for objects.
 const STATIC_STRICT: &str = "istio_converted_static_strict";
 /// Prefix of the names of policies that are converted from PeerAuthentications.
 const CONVERTED: &str = "converted_peer_authentication_";
@@ -96,7 +96,7 @@ fn policy(name: &str, view: &View<'_>) -> Option<Authorization> {
     authorization::convert(policy, &mesh)
 }
 
-/// The policy that requires mutual TLS for workloads that list it.
+/// The policy that requires mutual TLS for workloads that reference it.
 fn strict(namespace: &str) -> Authorization {
     Authorization {
         name: STATIC_STRICT.to_owned(),

@@ -13,7 +13,7 @@ pub(super) fn on_pod(pod: &Pod, services: &[Arc<ServiceFacts>]) -> BTreeMap<Stri
     on_workload(services, |service, port| {
         let number = |name| pod.port_named(name, Protocol::Tcp).map(u32::from);
         match &service.origin {
-            // A pod that has no port of that name does not serve it.
+            // A pod without a port of that name does not serve it.
             Origin::Service(_) if !port.target_name.is_empty() => number(&port.target_name),
             Origin::Service(_) => Some(port.target),
             Origin::ServiceEntry(_) => Some(named(port, number(&port.name))),
@@ -34,7 +34,7 @@ pub(super) fn on_entry(ports: &BTreeMap<String, u32>, services: &[Arc<ServiceFac
     })
 }
 
-/// The port of a workload that names ports as a ServiceEntry does.
+/// The port of a workload that names its ports as in a ServiceEntry.
 fn named(port: &PortFacts, own: Option<u32>) -> u32 {
     match own.filter(|_| !port.name.is_empty()) {
         Some(own) => own,
@@ -43,7 +43,7 @@ fn named(port: &PortFacts, own: Option<u32>) -> u32 {
     }
 }
 
-/// Services with those of their ports for which the workload has one.
+/// Services with those of their ports that the workload has.
 fn on_workload(
     services: &[Arc<ServiceFacts>],
     target: impl Fn(&ServiceFacts, &PortFacts) -> Option<u32>,

@@ -13,8 +13,8 @@ use navarch_push::view::View;
 use navarch_registry::model::{Labels, ServiceKey};
 use navarch_registry::selects;
 
-/// The services of a namespace that select workloads of a cluster. Those of a remote cluster are selected by the Services there that
-/// reach beyond it.
+/// The services of a namespace that select workloads of a cluster. In a remote cluster these are its multi-cluster
+/// Services.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SelectingServices(pub(super) Home, pub(super) Namespace);
 
@@ -38,7 +38,7 @@ impl Selecting {
         }
     }
 
-    /// Those that select these labels, by host.
+    /// The services that select these labels, by host.
     pub(super) fn of(&self, labels: &Labels, is_wanted: impl Fn(&Origin) -> bool) -> Vec<Arc<ServiceFacts>> {
         let candidates = labels.iter().filter_map(|(key, value)| self.0.get(&(key.clone(), value.clone())));
         let selecting =

@@ -41,7 +41,7 @@ pub(super) struct ServiceFacts {
 pub(super) struct PortFacts {
     /// The number that clients use.
     pub(super) number: u32,
-    /// Its name: of the last port with the number, where there are several.
+    /// Its name; of several ports with the number, that of the last.
     pub(super) name: PortName,
     /// The target port; 0 if it is named.
     pub(super) target: u32,
@@ -77,8 +77,9 @@ fn key_of(service: &NamespacedName, view: &View<'_>) -> ServiceKey {
     ServiceKey { namespace: service.namespace.clone(), hostname }
 }
 
-/// The object that declares a service, of several the one that wins: a Service, else the oldest ServiceEntry, else a Service of
-/// remote clusters. Aliases, and services that are exported to nobody, declare nothing. Ambient mode has no hosts in `clusterset.local`.
+/// The object that declares a service; of several the one with precedence: a Service, else the oldest ServiceEntry,
+/// else a Service of remote clusters. Aliases, and services that are exported to no namespace, are skipped. Ambient
+/// mode has no hosts in `clusterset.local`.
 pub(super) fn origin(key: &ServiceKey, view: &View<'_>) -> Option<Origin> {
     let is_in_cluster_domain = key.hostname.as_str().ends_with(&*view.mesh().settings.domain_suffix);
     let mut remote = None;

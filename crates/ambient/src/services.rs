@@ -30,7 +30,7 @@ const INGRESS_LABEL: &str = "istio.io/ingress-use-waypoint";
 /// The label that disables address allocation for a ServiceEntry.
 const AUTO_ALLOCATE_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
 
-/// The service of this namespace and host, if there is one.
+/// The service of this namespace and host, if any.
 pub(super) fn service(key: &ServiceKey, view: &View<'_>) -> Option<Service> {
     let name = match origin(key, view)? {
         Origin::Service(name) => name,
@@ -94,7 +94,7 @@ fn of_kubernetes(key: &ServiceKey, home: &Home, object: &Object<Declared>, view:
         ports: spec.ports.iter().map(port).collect(),
         load_balancing,
         ip_families: families.into(),
-        // Nobody else can own the host.
+        // No other object can own the host.
         canonical: true,
         ..bound(key, waypoint.as_ref(), meta, namespace, view)
     }
@@ -168,8 +168,9 @@ fn uses_waypoint_at_ingress(meta: &ObjectMeta, namespace: Option<&ObjectMeta>) -
     said_of_ingress(meta, namespace).unwrap_or_default()
 }
 
-/// Whether ingress gateways use the waypoint of a service of remote clusters because its namespace says so in the configuration cluster:
-/// this counts, as in Istio, where neither the Service nor the namespace of its cluster says anything.
+/// Whether ingress gateways use the waypoint of a service of remote clusters because of the label of its namespace in
+/// the configuration cluster: as in Istio, it applies if neither the Service nor the namespace of its cluster has the
+/// label.
 pub(super) fn is_taken_at_ingress_here(key: &ServiceKey, view: &View<'_>) -> bool {
     let is_said_here = namespace(&key.namespace, view).is_some_and(|here| uses_waypoint_at_ingress(here, None));
     let parts = if is_said_here { networks::remote_parts(view, key) } else { Arc::default() };
@@ -180,7 +181,7 @@ pub(super) fn is_taken_at_ingress_here(key: &ServiceKey, view: &View<'_>) -> boo
     })
 }
 
-/// The label of a service, or of its namespace, for whether ingress gateways use its waypoint.
+/// The value of the label of a service, or of its namespace, for whether ingress gateways use its waypoint.
 pub(super) fn said_of_ingress(meta: &ObjectMeta, namespace: Option<&ObjectMeta>) -> Option<bool> {
     let label = meta.labels.get(INGRESS_LABEL).or_else(|| namespace.and_then(|meta| meta.labels.get(INGRESS_LABEL)))?;
     Some(matches!(&**label, "1" | "t" | "T" | "true" | "TRUE" | "True"))

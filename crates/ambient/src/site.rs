@@ -1,8 +1,8 @@
 //! Sites: the clusters whose individual workloads are sent to ztunnel.
 //!
-//! These are the cluster that configures the mesh and, with `AMBIENT_ENABLE_MULTI_NETWORK`, the remote clusters in its network.
-//! What a workload is built from (Services, nodes, namespaces, waypoints) is in its own cluster; policies are those of the
-//! cluster that configures the mesh. Agrees with Istio's `MergedGlobalWorkloadsCollection`.
+//! These are the cluster that configures the mesh and, with `AMBIENT_ENABLE_MULTI_NETWORK`, the remote clusters in its
+//! network. The inputs of a workload (Services, nodes, namespaces, waypoints) are in its own cluster; policies are
+//! those of the cluster that configures the mesh. Agrees with Istio's `MergedGlobalWorkloadsCollection`.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) struct Site {
     pub(crate) gateway: Option<GatewayAddress>,
 }
 
-/// A remote cluster as a site; `None` if it is none, or does not exist.
+/// A remote cluster as a site; `None` if it is not a site, or does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SiteOf(pub(crate) ClusterId);
 

@@ -47,7 +47,7 @@ impl Query for SharesOf {
         }
         let mesh = view.get(&MeshFacts);
         let parts = remote_parts(view, &self.0);
-        // A remote cluster keeps the workloads of a Service to itself that is not multi-cluster there.
+        // A remote cluster does not export workloads of a Service that is not multi-cluster there.
         let own_network = |cluster: &ClusterId| {
             let part = parts.iter().find(|part| part.cluster == *cluster).map(|part| &part.network);
             if *cluster == mesh.cluster { Some(&mesh.network) } else { part }
@@ -150,13 +150,13 @@ pub(crate) fn service_at(address: &NetworkAddress, view: &View<'_>) -> Option<Se
             let service = far_service(view, &cluster, &object.name)?;
             let hostname = host_of(&service.meta.key.name, &object.name.namespace, &view.mesh().settings.domain_suffix);
             let key = ServiceKey { namespace: object.name.namespace.clone(), hostname };
-            // A service that the own cluster declares may be local to it.
+            // A service that the configuration cluster declares may be local to it.
             (reach(view, &key) == Some(ServiceReach::Mesh)).then_some(key)
         })
     })
 }
 
-/// The addresses of a service in all clusters, ordered as istiod has them.
+/// The addresses of a service in all clusters, in istiod's order.
 pub(crate) fn merge(view: &View<'_>, key: &ServiceKey, own: &mut navarch_proto::istio::workload::Service) {
     let parts = remote_parts(view, key);
     if !parts.is_empty() {

@@ -1,4 +1,4 @@
-//! The status conditions of ambient mode: which waypoint objects are bound to, and who enforces policies (Istio's
+//! The status conditions of ambient mode: the waypoints of objects, and which proxies enforce policies (Istio's
 //! `serviceregistry/ambient/statusqueue`, and the conditions in `model/service.go`).
 
 mod binding;
@@ -36,7 +36,7 @@ impl Condition {
         Self { is_true, reason, message: message.into(), generation: None }
     }
 
-    /// As JSON, without `lastTransitionTime`, which the writer adds.
+    /// The condition as JSON, without `lastTransitionTime`, which the writer adds.
     fn to_json(&self, kind: &str) -> Value {
         let mut condition = json!({
             "type": kind,
@@ -45,7 +45,7 @@ impl Condition {
             "message": self.message,
         });
         if let (Some(generation), Some(members)) = (self.generation, condition.as_object_mut()) {
-            // Istio's conditions have it as a string.
+            // In Istio's conditions it is a string.
             members.insert("observedGeneration".to_owned(), json!(generation.to_string()));
         }
         condition

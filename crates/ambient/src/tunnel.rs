@@ -18,7 +18,7 @@ use crate::workloads::{is_redirected, takes_tunnel};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct TakesHbone(NetworkId, IpAddr);
 
-/// Whether a workload at this address of a network accepts HBONE, itself or by ztunnel.
+/// Whether a workload at this address of a network accepts HBONE, itself or through ztunnel.
 #[must_use]
 pub fn takes_hbone(view: &View<'_>, network: &NetworkId, address: IpAddr) -> bool {
     view.mesh().settings.ambient && *view.get(&TakesHbone(network.clone(), address))

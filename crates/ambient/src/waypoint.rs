@@ -52,7 +52,7 @@ const HBONE_PORT: u16 = 15008;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Waypoint {
     pub(super) name: NamespacedName,
-    /// The cluster of the Gateway, and of what is bound to it.
+    /// The cluster of the Gateway, and of the objects bound to it.
     home: Home,
     /// Its address, if known.
     pub(super) address: Option<GatewayAddress>,
@@ -340,8 +340,8 @@ fn instance_of(home: &Home, labels: &Labels, namespace: &Namespace, view: &View<
     (*view.get(&WaypointOf(home.clone(), NamespacedName::of(namespace.clone(), gateway.clone())))).clone()
 }
 
-/// The waypoint and the canary of a service with their weights; empty without a canary. If the canary must not be used, the
-/// first one gets all.
+/// The waypoint and the canary of a service with their weights; empty without a canary. If the canary must not be used,
+/// the waypoint gets the full weight.
 pub(super) fn weighted(
     primary: &Waypoint,
     meta: &ObjectMeta,

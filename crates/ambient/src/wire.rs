@@ -27,7 +27,7 @@ pub(super) fn network_address(address: IpAddr, network: &NetworkId) -> NetworkAd
     NetworkAddress { network: network.to_string(), address: ip_bytes(address), length: None }
 }
 
-/// A range of addresses in a network; one of a single address is that.
+/// A range of addresses in a network; a range of one address has no length.
 pub(super) fn network_range(range: Cidr, network: &NetworkId) -> NetworkAddress {
     let length = (!range.is_single()).then(|| u32::from(range.bits));
     NetworkAddress { length, ..network_address(range.masked().address, network) }

@@ -49,7 +49,7 @@ impl Query for SummaryOf {
     }
 }
 
-/// The workload of this name, if there is one.
+/// The workload of this name, if it exists.
 pub(crate) fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> {
     let mesh = view.get(&MeshFacts);
     let (site, there) = if let AddressName::Remote { cluster, workload } = name {

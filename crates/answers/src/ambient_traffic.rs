@@ -1,4 +1,4 @@
-//! The effect of a change on inbound connections at ztunnel, in words.
+//! The effect of a change on inbound connections at ztunnel, as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -75,7 +75,7 @@ fn ip_of(addresses: &[Bytes]) -> Option<IpAddr> {
     four.or_else(|_| <[u8; 16]>::try_from(&**first).map(IpAddr::from)).ok()
 }
 
-/// The outcome of a connection in words.
+/// The outcome of a connection as text.
 fn words(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Passes => "allowed".to_owned(),

@@ -82,7 +82,7 @@ pub struct Replica {
 pub enum AppliedState {
     /// A control plane gave no answer.
     Unknown,
-    /// No control plane knows the object.
+    /// No control plane has the object.
     Missing,
     /// A proxy rejected it, it is quarantined, or its rollout was stopped.
     Refused,

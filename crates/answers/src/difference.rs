@@ -19,7 +19,7 @@ use super::proposal::Action;
 const MAX_SHOWN: usize = 1 << 20;
 /// The number of `RouteConfiguration.virtual_hosts`.
 const VIRTUAL_HOSTS: u32 = 2;
-/// Bytes per resource on the wire beside its body: version and field tags.
+/// Bytes per resource on the wire in addition to its body: version and field tags.
 const RESOURCE_OVERHEAD: usize = 48;
 
 /// A resource before and after; at least one of the two is present.
@@ -89,7 +89,7 @@ pub fn action(old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>>) -> Actio
     }
 }
 
-/// The bodies of two resources; for route configurations without the virtual hosts that both have, which are most of them.
+/// The bodies of two resources; route configurations without the virtual hosts that both have, which are most of them.
 #[must_use]
 pub fn distinct(kind: ResourceType, pair: &Pair) -> [Bytes; 2] {
     let bodies = pair.each_ref().map(|side| side.as_ref().map(|resource| resource.body.clone()).unwrap_or_default());
@@ -115,7 +115,7 @@ fn apart(old: &[Field<'_>], new: &[Field<'_>]) -> [Range<usize>; 2] {
     [head..old.len() - tail, head..new.len() - tail]
 }
 
-/// A route configuration that has only those of its virtual hosts that are in the range `at` and not in `other`.
+/// A route configuration with only those of its virtual hosts that are in the range `at` and not in `other`.
 fn without(fields: &[Field<'_>], at: &Range<usize>, other: &KeyedSet<Field<'_>>) -> Bytes {
     let differs = |place: usize, field: &Field<'_>| at.contains(&place) && !other.contains(field);
     let kept = (0..).zip(fields).filter(|(place, field)| field.0 != VIRTUAL_HOSTS || differs(*place, field));
@@ -125,7 +125,7 @@ fn without(fields: &[Field<'_>], at: &Range<usize>, other: &KeyedSet<Field<'_>>)
 /// A field of a message: its number, and its bytes with the number.
 type Field<'a> = (u32, &'a [u8]);
 
-/// The fields of a message; `None` where the message is broken or has groups.
+/// The fields of a message; `None` if the message is malformed or has groups.
 fn fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
     let mut rest = message;
     let mut fields = Vec::new();

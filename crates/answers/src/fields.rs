@@ -1,8 +1,8 @@
-//! Which fields of the objects behind a resource it depends on.
+//! Which fields of its objects a resource depends on.
 //!
-//! Nothing is recorded for this while resources are built. On a copy of the snapshot each object is tried without each of its
-//! parts in turn: if the resource then differs, it depends on that part. The result is exact, except that a part that another
-//! one repeats is not found, since the resource is the same without it.
+//! Nothing is recorded for this while resources are built. On a copy of the snapshot each part of each object is
+//! removed in turn: if the resource then differs, it depends on that part. The result is exact, except that a duplicate
+//! part is not found, since the resource is the same without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use navarch_push::engine::Interest;
 use navarch_push::mesh_state::Change;
 use navarch_push::resource::{ResourceType, Version};
 
-/// Maximum number of trials for one answer: each costs a change of a mesh with one proxy.
+/// Maximum number of trials for one answer: each applies a change to a mesh with one proxy.
 const MAX_TRIALS: usize = 400;
 
 /// The effect of an object on a resource.
@@ -25,13 +25,13 @@ const MAX_TRIALS: usize = 400;
 pub enum Effect {
     /// The fields on which the resource depends; empty if it depends on metadata, such as labels.
     Fields(Vec<String>),
-    /// It was read, and the resource is the same without it.
+    /// The object was read, and the resource is the same without it.
     None,
 }
 
-/// The effects of the objects of a resource, as far as known: objects with unknown effect are omitted, and all objects if the
-/// copy yields another resource than `shown`. Costs what the proxy's part of the mesh does, on the calling thread, whose stack
-/// must be as large as that of the push thread.
+/// The effects of the objects of a resource, as far as known: objects with unknown effect are omitted, and all objects
+/// if the copy yields another resource than `shown`. Runs on the calling thread, at the cost of the proxy's part of the
+/// mesh; the stack must be as large as that of the push thread.
 #[must_use]
 pub fn effects(
     context: &PushContext,

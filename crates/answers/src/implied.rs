@@ -1,4 +1,4 @@
-//! The proxies that are expected without a connection: those of pods and WorkloadEntries.
+//! The proxies that are expected, derived from pods and WorkloadEntries.
 
 use std::net::IpAddr;
 
@@ -30,11 +30,11 @@ const APP: (&str, &str) = ("app", "ztunnel");
 
 /// The proxies of the pods and WorkloadEntries of a snapshot, by namespace and name.
 ///
-/// A pod has one unless it is on the host's network, has no address, or it or its namespace refuses injection
-/// (`sidecar.istio.io/inject: "false"`, `istio-injection: disabled`); a WorkloadEntry whose address is an IP has one. A pod is
-/// a gateway if a Gateway of the Gateway API made it, or its label `istio` ends with `gateway`; else its proxy is a sidecar. In
-/// ambient mode pods in ambient mode have none, waypoints are recognized by their controller label, and ztunnels by the label
-/// `app`.
+/// A pod has one unless it is on the host's network, has no address, or it or its namespace disables injection
+/// (`sidecar.istio.io/inject: "false"`, `istio-injection: disabled`); a WorkloadEntry has one if its address is an IP.
+/// A pod is a gateway if it was created for a Gateway of the Gateway API, or its label `istio` ends with `gateway`;
+/// else its proxy is a sidecar. In ambient mode pods with redirection have none, waypoints are recognized by their
+/// controller label, and ztunnels by the label `app`.
 #[must_use]
 pub fn implied(context: &PushContext) -> Vec<Client> {
     let objects = &context.objects;
@@ -71,7 +71,7 @@ fn of_pod(pod: &Object<Pod>, context: &PushContext) -> Option<Proxy> {
     proxy(kind, &pod.meta, &ips, (labels, node, account, ""), context)
 }
 
-/// The node metadata of a hypothetical proxy of a pod in ambient mode; `None` if there is no such pod, or it has no address.
+/// The node metadata of a hypothetical proxy of a pod in ambient mode; `None` if the pod is missing or has no address.
 #[must_use]
 pub fn ambient(context: &PushContext, pod: &NamespacedName) -> Option<Proxy> {
     let pod = context.objects.pods.get(pod).filter(|pod| context.mesh.settings.ambient && is_redirected(&pod.meta))?;

@@ -1,5 +1,5 @@
-//! The inbound connections that are walked to find the effect of a change: requests to a workload, and TCP connections to a
-//! gateway.
+//! The inbound connections that are walked to find the effect of a change: requests to a workload, and TCP connections
+//! to a gateway.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

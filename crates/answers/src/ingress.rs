@@ -115,7 +115,7 @@ pub(super) fn trace_ingress(
     answer
 }
 
-/// The port and walk of a request: of several ports the first at which the host is routed.
+/// The port and walk of a request: of several ports, the first one that routes the host.
 fn found<'a>(
     walkable: &mut Walkable<'_>,
     proxy: &Proxy,
@@ -286,7 +286,7 @@ fn add_port_step(answer: &mut WhyNot, entry_port: &GatewayEntryPort, connection:
     });
 }
 
-/// The ports in words.
+/// The ports as text.
 fn listening(entry_ports: &[GatewayEntryPort]) -> String {
     let ports: Vec<String> = entry_ports.iter().take(MAX_NAMES).map(|entry_port| entry_port.port.to_string()).collect();
     match ports.as_slice() {

@@ -9,7 +9,7 @@ use navarch_walk::token::{Admission, Claims, admission};
 
 use super::why::WhyNot;
 
-/// The unknown that applies to every token.
+/// The unknown condition that applies to every token.
 const TAKEN_TO_BE_GOOD: &str =
     "whether the token's signature, times and place in the request are as its issuer and providers demand";
 
@@ -28,7 +28,7 @@ pub(super) struct Visit<'a> {
 /// The result of the evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
-    /// Rejected; the answer has the reason.
+    /// Rejected; the answer contains the reason.
     Refused,
     /// Allowed.
     LetIn {
@@ -103,7 +103,7 @@ fn token_advice(visit: &Visit<'_>) -> &'static str {
     }
 }
 
-/// Why policies reject the request, and which they are; `None` if they allow it, or it is not known.
+/// Why policies reject the request, and their names; `None` if they allow it, or if that is not known.
 fn refusal(name: &str, said: &Verdict, visit: &Visit<'_>) -> Option<(String, Option<String>)> {
     let (who, end) = (told(visit.peer), if visit.http.is_some() { "403" } else { "the connection is closed" });
     match said {
@@ -119,7 +119,7 @@ fn refusal(name: &str, said: &Verdict, visit: &Visit<'_>) -> Option<(String, Opt
     }
 }
 
-/// The peer in words.
+/// The peer as text.
 pub(super) fn told(peer: Peer<'_>) -> &str {
     match peer {
         Peer::Proven(identity) => identity,

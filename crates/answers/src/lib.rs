@@ -38,5 +38,5 @@ mod ztunnel;
 
 pub use implied::{ambient, implied};
 
-/// The stack that plans and walks need, as the push thread has: translation nests deeply.
+/// The stack size for plans and walks, the same as that of the push thread: translation nests deeply.
 pub const STACK: usize = 16 << 20;

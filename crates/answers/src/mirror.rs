@@ -1,5 +1,5 @@
-//! A control plane in memory: a mesh state and an engine of their own, with simulated proxies that subscribe as real ones do and
-//! accept everything.
+//! A control plane in memory: its own mesh state and engine, with simulated proxies that subscribe as real ones do and
+//! accept every response.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -57,7 +57,8 @@ impl Sink for Nowhere {
 }
 
 impl Mirror {
-    /// These proxies on a copy of a snapshot. Costs what exists: all resources of the proxies are rebuilt.
+    /// Simulated proxies on a copy of a snapshot. The cost is proportional to all resources of the proxies, which are
+    /// rebuilt.
     #[must_use]
     pub fn of(context: &PushContext, clients: Vec<Client>) -> Self {
         let state = MeshState::fork(context);
@@ -86,8 +87,8 @@ impl Mirror {
         mirror
     }
 
-    /// These proxies, by their ids, on copies of the mesh state and the engine that serve them: what a change does costs what it
-    /// reaches. Other proxies, and types without an interest in `clients`, are omitted.
+    /// Proxies, by their ids, on copies of the mesh state and the engine that serve them: a change costs in proportion
+    /// to what it affects. Other proxies, and types without an interest in `clients`, are omitted.
     #[must_use]
     pub fn copied(state: MeshState, mut engine: Engine, clients: Vec<(ProxyId, Client)>) -> Self {
         let asked: BTreeMap<ProxyId, &Client> = clients.iter().map(|(id, client)| (*id, client)).collect();

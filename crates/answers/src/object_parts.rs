@@ -1,4 +1,4 @@
-//! The parts of an object's spec, and the object without each of them.
+//! The parts of an object's spec, and the object without each part.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(super) struct ObjectPart {
     pub(super) without: AnyObject,
 }
 
-/// The parts of an object, in the order of its fields. Kinds of which a part cannot be taken away have none.
+/// The parts of an object, in the order of its fields. Empty for kinds without removable parts.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the others have no lists, or are not read one by one")]
 pub(super) fn parts(object: &AnyObject) -> Vec<ObjectPart> {
     match object {
@@ -59,7 +59,7 @@ pub(super) fn parts(object: &AnyObject) -> Vec<ObjectPart> {
     }
 }
 
-/// The parts of a policy, of Telemetry or of an extension.
+/// The parts of a policy, a Telemetry or an extension.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the others have no lists, or are not read one by one")]
 fn policy(object: &AnyObject) -> Vec<ObjectPart> {
     match object {
@@ -165,7 +165,7 @@ fn destination_rule(one: &Arc<Object<DestinationRule>>) -> Vec<ObjectPart> {
         .all
 }
 
-/// The ports of a Service of Kubernetes.
+/// The ports of a Kubernetes Service.
 fn service(one: &Arc<Object<navarch_api::kubernetes::Service>>) -> Vec<ObjectPart> {
     let ports = &one.spec.ports;
     let without = |at: usize| {
@@ -189,12 +189,12 @@ impl<'a, T: Clone> PartList<'a, T>
 where
     AnyObject: From<Object<T>>,
 {
-    /// None so far.
+    /// An empty list.
     fn of(object: &'a Arc<Object<T>>) -> Self {
         Self { object, all: Vec::new() }
     }
 
-    /// The elements of a list, each by its name where no other has it.
+    /// Adds the elements of a list, each with its name if that is unique.
     fn list<E>(mut self, field: &str, of: impl Fn(&mut T) -> &mut Vec<E>, name: impl Fn(&E) -> &str) -> Self {
         let mut whole = Object::clone(self.object);
         let names: Vec<String> = of(&mut whole.spec).iter().map(|element| name(element).to_owned()).collect();
@@ -207,7 +207,7 @@ where
         self
     }
 
-    /// A member; `take` takes it away and says whether it was there.
+    /// Adds a member; `take` removes it and returns whether it was set.
     fn member(mut self, field: &str, take: impl Fn(&mut T) -> bool) -> Self {
         let mut without = Object::clone(self.object);
         if take(&mut without.spec) {

@@ -9,15 +9,15 @@ use super::proposal::Action;
 use super::traffic::TrafficChange;
 use navarch_push::resource::ResourceType;
 
-/// The plan of one control plane, with the forms by which its resources are matched with those of others.
+/// The plan of one control plane, with the digests that match its resources with those of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanPart {
     /// The plan, with all workloads and requests.
     #[serde(flatten)]
     pub plan: Plan,
-    /// The forms of the first 20,000 changed resources, by type and name; the first are those of the plan. Control planes of
-    /// other releases have none.
+    /// The forms of the first 20,000 changed resources, by type and name; the first are those of the plan. Empty for
+    /// control planes of other releases.
     #[serde(default)]
     pub forms: Vec<Form>,
     /// The number of proxy groups whose requests were not walked.
@@ -53,8 +53,8 @@ impl PlanPart {
     }
 }
 
-/// Merges the plans of control planes by name: proxies, workloads and bytes add up, and a change that proxies of several have
-/// in the same form counts once.
+/// Merges the plans of control planes by name: proxies, workloads and bytes are summed, and an equal change at proxies
+/// of several control planes counts once.
 #[must_use]
 pub fn merged(parts: Vec<(String, PlanPart)>) -> Plan {
     let (types, all) = totals(&parts);

@@ -39,7 +39,7 @@ pub(super) const MAX_NAMES: usize = 50;
 /// Maximum number of resources that are compared with those of other control planes.
 pub(super) const MAX_FORMS: usize = 20_000;
 
-/// The effects of a change that is not applied.
+/// The effects of a change before it is applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
@@ -47,7 +47,7 @@ pub struct Plan {
     pub objects: Vec<ObjectPlan>,
     /// The number of proxies.
     pub proxies: usize,
-    /// The number of proxies that would be sent something.
+    /// The number of proxies that would get a response.
     pub reached: usize,
     /// The first workloads of these proxies by `namespace/name`, each with the number of its proxies.
     pub workloads: BTreeMap<String, usize>,
@@ -65,7 +65,7 @@ pub struct Plan {
     pub bytes: usize,
     /// Descriptions of what exceeds the limits and is omitted.
     pub more: Vec<String>,
-    /// The control planes whose proxies are included, if several were asked.
+    /// The control planes whose proxies are included, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked: Vec<String>,
 }
@@ -79,7 +79,7 @@ pub struct Totals {
     pub changed: usize,
     /// Removed resources.
     pub removed: usize,
-    /// Proxies that would be sent resources of the type.
+    /// Proxies that would get resources of the type.
     pub proxies: usize,
 }
 
@@ -105,7 +105,7 @@ pub struct Refused {
     pub r#type: String,
     /// Resource name, as Envoy subscribes to it.
     pub name: String,
-    /// The number of proxies that would be sent it.
+    /// The number of proxies that would get it.
     pub proxies: usize,
     /// The reason.
     pub reason: String,
@@ -124,16 +124,16 @@ type Places = Vec<(ResourceType, [usize; 2])>;
 /// A resource with its two versions.
 type ResourceChange = (ResourceType, ResourceName, [Option<Version>; 2]);
 
-/// The plan of a proposal for the proxies of a mirror, to be merged with those of other control planes. The mirror has the
-/// change afterwards. The calling thread's stack must be as large as that of the push thread. `done` is called with the name of
-/// each step when the step ends.
+/// The plan of a proposal for the proxies of a mirror, to be merged with those of other control planes. The mirror
+/// contains the change afterwards. The calling thread's stack must be as large as that of the push thread. `done` is
+/// called with the name of each step when the step ends.
 #[must_use]
 pub fn part(mirror: &mut Mirror, proposal: &Proposal, done: &mut dyn FnMut(&'static str)) -> PlanPart {
     let read = proposal.read(&mirror.context());
     made(mirror, read, done)
 }
 
-/// As [`part`], for a change that was parsed and validated already: the plan has no objects.
+/// As [`part`], for a change that was already parsed and validated: the plan has no objects.
 #[must_use]
 pub fn plan_of(mirror: &mut Mirror, change: Change) -> Plan {
     made(mirror, ParsedProposal { changes: vec![change], ..ParsedProposal::default() }, &mut |_| ()).whole()
@@ -164,7 +164,7 @@ fn made(mirror: &mut Mirror, mut read: ParsedProposal, done: &mut dyn FnMut(&'st
     PlanPart { plan, forms, unwalked: groups.len().saturating_sub(MAX_WALKED) }
 }
 
-/// Groups the affected proxies by their changes, and by what else their requests depend on.
+/// Groups the affected proxies by their changes, and by the other inputs of their requests.
 fn groups(before: &BTreeMap<usize, ProxyResources>, mirror: &Mirror) -> Vec<Group> {
     let mut groups: BTreeMap<(ProxyKind, Namespace, Places), Group> = BTreeMap::new();
     for ((at, old), client) in before.iter().zip(mirror.clients()) {
@@ -179,7 +179,7 @@ fn groups(before: &BTreeMap<usize, ProxyResources>, mirror: &Mirror) -> Vec<Grou
             let [old, new] = [old, &new].map(|had| had.get(kind).map(|collection| &**collection));
             (*kind, CollectionDiff::between(old, new))
         };
-        // By type and namespace, too: example requests depend on them.
+        // The key includes type and namespace, since example requests depend on them.
         let key = (client.proxy.kind, client.proxy.namespace.clone(), places);
         let group = groups.entry(key).or_insert_with_key(|(_, _, places)| Group {
             members: Vec::new(),
@@ -190,7 +190,7 @@ fn groups(before: &BTreeMap<usize, ProxyResources>, mirror: &Mirror) -> Vec<Grou
     groups.into_values().filter(|group| !group.steps.is_empty()).collect()
 }
 
-/// The workload of a proxy as `namespace/name`: what owns its pod, else the pod itself.
+/// The workload of a proxy as `namespace/name`: the owner of its pod, else the pod itself.
 pub(super) fn workload_of(client: &Client, context: &PushContext) -> String {
     let (namespace, pod) = client.pod();
     let key = NamespacedName::new(namespace, pod);
@@ -301,7 +301,7 @@ impl Totals {
     }
 }
 
-/// The change of a resource in the form in which control planes compare it.
+/// The form of a change, by which control planes compare it.
 fn form((kind, name, versions): &ResourceChange, action: Action, proxies: usize) -> Form {
     let versions = versions.map(|version| version.map(|version| version.to_string()).unwrap_or_default());
     let digest = sha256_hex(format!("{} {name} {}", kind.short_name(), versions.join(" ")));

@@ -178,7 +178,7 @@ impl ParsedProposal {
     }
 }
 
-/// The object that `KIND/NAMESPACE/NAME` names, or `KIND/NAME` where the kind has no namespace; kinds in any case.
+/// The object that `KIND/NAMESPACE/NAME` names, or `KIND/NAME` for cluster-scoped kinds; the kind is case-insensitive.
 ///
 /// # Errors
 /// If the kind is unknown, or a part is missing.
@@ -195,7 +195,7 @@ pub fn object_ref(text: &str) -> Result<ObjectRef, String> {
     Ok(ObjectRef { kind, name })
 }
 
-/// The kind of this name, in any case, as one or several (`virtualservices`), or by the short name that kubectl knows it by.
+/// The kind of this name, case-insensitive: singular, plural (`virtualservices`) or kubectl's short name.
 ///
 /// # Errors
 /// If it is unknown.

@@ -68,7 +68,7 @@ impl Scene<'_> {
         questions
     }
 
-    /// A service by host, as the proxy's namespace would find it.
+    /// A service by host, as a client in the proxy's namespace would resolve it.
     fn service(&self, host: &str) -> Option<&Service> {
         let host = Hostname::new(host);
         let own = &self.client.proxy.namespace;
@@ -80,7 +80,7 @@ impl Scene<'_> {
         })
     }
 
-    /// Requests of the workload beside a sidecar.
+    /// Requests of the workload of a sidecar.
     fn of_sidecar(&self) -> Vec<Question> {
         let mut questions = Vec::new();
         for (host, port) in self.touched_hosts().into_iter().take(MAX_HOSTS) {

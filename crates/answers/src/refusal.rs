@@ -10,9 +10,9 @@ use navarch_push::resource::{Resource, ResourceType};
 use navarch_walk::Routes;
 use prost::Message;
 
-/// Why Envoy would reject a resource, if it would: a field violates its `.proto` rules, a script or an expression cannot be
-/// parsed, two virtual hosts claim one domain, two filter chains the same connections. Fields of `part` are checked: the body,
-/// or of a table the part that another does not have.
+/// Why Envoy would reject a resource, if it would: a field violates its `.proto` rules, a script or an expression
+/// cannot be parsed, two virtual hosts have the same domain, two filter chains the same match. Only fields of `part`
+/// are checked: the body, or for a route configuration the part that differs.
 pub(super) fn foreseen(resource: &Resource, part: &Bytes) -> Option<String> {
     if let Err(error) = check_bytes(resource.kind.resource_url(), part) {
         return Some(error.to_string());
@@ -35,7 +35,7 @@ pub(super) fn foreseen(resource: &Resource, part: &Bytes) -> Option<String> {
     }
 }
 
-/// A domain of a table's part that occurs twice in the table. Domains are compared case-insensitively.
+/// A domain of a route configuration's part that occurs twice in the whole. Domains are compared case-insensitively.
 fn claimed_twice(table: &Bytes, part: &Bytes) -> Option<String> {
     let part = Routes::new(part.clone());
     let mut wanted: KeyedMap<String, usize> =
@@ -57,14 +57,14 @@ fn claimed_twice(table: &Bytes, part: &Bytes) -> Option<String> {
     Some(format!("two virtual hosts claim the domain {twice:?}"))
 }
 
-/// Chains without a match of their own conflict.
+/// Filter chains with equal matches conflict.
 fn matched_twice(listener: &Listener) -> Option<String> {
     let mut seen = BTreeSet::new();
     let mut chains = listener.filter_chains.iter();
     let matched = |chain: &&_| {
         let chain: &navarch_proto::envoy::config::listener::v3::FilterChain = chain;
         let matched = chain.filter_chain_match.clone().unwrap_or_default();
-        // Names do not matter.
+        // The names of chains are not compared.
         !seen.insert(matched.encode_to_vec())
     };
     let twice = chains.find(matched)?;

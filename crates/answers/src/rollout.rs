@@ -37,7 +37,7 @@ pub struct Rollout {
     pub reached: usize,
     /// The number of those that have acknowledged it.
     pub taken: usize,
-    /// The first of those that have not answered yet.
+    /// The first of the proxies that have not answered yet.
     pub pending_proxies: Vec<String>,
     /// The reason for waiting, or for the stop.
     pub reason: String,
@@ -58,7 +58,7 @@ pub enum RolloutState {
 }
 
 impl RolloutState {
-    /// The state in words.
+    /// The state as text.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! The effect of a change on traffic, in words: requests are walked through a proxy's resources before and after.
+//! The effect of a change on traffic, as text: requests are walked through a proxy's resources before and after.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,7 @@ pub(super) fn changes(
         let walks = [before.walk(&question.connection), after.walk(&question.connection)];
         let told = words(&walks, (&question.host, question.port), namespace);
         let [was, is] = match question.connection.entry {
-            // What the other side decides is reported there.
+            // The verdict of the receiving proxy is reported at that proxy.
             Entry::Outbound => told,
             Entry::Direct | Entry::Tunnel | Entry::Inbound => {
                 let [was, is] = told;
@@ -98,7 +98,7 @@ fn judged(resources: &Resources, connection: &Connection, told: String) -> Strin
     }
 }
 
-/// Both walks in words; if these are equal but endpoints differ, endpoints are counted.
+/// Both walks as text; if the texts are equal but endpoints differ, endpoints are counted.
 fn words(walks: &[Walk; 2], asked: (&str, u16), namespace: &str) -> [String; 2] {
     let texts = walks.each_ref().map(|walk| outcome(walk, asked, namespace));
     let addresses = walks.each_ref().map(Walk::addresses);

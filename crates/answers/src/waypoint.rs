@@ -88,7 +88,7 @@ pub(super) fn trace_waypoint(
     trace_endpoints(answer, &walk, &behind)
 }
 
-/// The service of a waypoint's filter chain, in words.
+/// The service of a waypoint's filter chain, as text.
 fn served(chain: &FilterChain) -> String {
     match service_of(&chain.name) {
         Some((port, _, host)) => format!("{host}:{port}"),

@@ -96,7 +96,7 @@ pub struct WhyNot {
     pub reason: Option<String>,
     /// How to fix the failure, if known.
     pub advice: Option<String>,
-    /// The facts that the control plane does not know.
+    /// Facts that are unknown to the control plane.
     pub unknown: Vec<String>,
 }
 

@@ -51,7 +51,7 @@ pub struct ProxySnapshot {
 pub enum Origin {
     /// The workload of a sidecar, or a gateway.
     Proxy(ProxySnapshot),
-    /// A pod in ambient mode, which has ztunnel instead of a proxy of its own.
+    /// A pod in ambient mode, which uses ztunnel instead of its own proxy.
     Ambient(std::sync::Arc<Proxy>),
 }
 
@@ -80,7 +80,7 @@ pub(super) struct TracedRequest<'a> {
     pub(super) connection: &'a Connection,
     /// The requested host and port.
     pub(super) called: (&'a str, u16),
-    /// The client's identity, if mutual TLS proves it.
+    /// The client's identity, if it is verified by mutual TLS.
     pub(super) identity: &'a str,
     /// The peer address, if known.
     pub(super) source: Option<IpAddr>,
@@ -279,7 +279,7 @@ fn address(context: &PushContext, service: Option<&Service>) -> IpAddr {
     own.or_else(endpoint).unwrap_or(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)))
 }
 
-/// Why a request does not leave its own proxy, and the advice.
+/// Why a request does not leave the client's proxy, and the advice.
 pub(super) fn outbound_reason(walk: &Walk, context: &PushContext) -> Option<(String, Option<String>)> {
     match &walk.outcome {
         Outcome::Closed(reason) => Some((format!("the proxy closes the connection: {reason}"), None)),

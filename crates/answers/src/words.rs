@@ -2,7 +2,8 @@
 
 use navarch_walk::{Outcome, Share, Upstream, Walk};
 
-/// A host as a workload of a namespace would call it: a service of the namespace by its name, of another by name and namespace.
+/// A host as a workload of a namespace would write it: a service of the same namespace by name, others by name and
+/// namespace.
 pub(super) fn short(host: &str, namespace: &str) -> String {
     let mut labels = host.split('.');
     match (labels.next(), labels.next(), labels.next()) {
@@ -25,7 +26,7 @@ pub(super) fn service_of(cluster: &str) -> Option<(u16, &str, &str)> {
     }
 }
 
-/// The step that says where a proxy forwards a request, or why it does not.
+/// The step with the destination of a request that a proxy forwards, or why it does not forward it.
 pub(super) fn forwarding(walk: &Walk, called: (&str, u16), namespace: &str) -> String {
     let end = outcome(walk, called, namespace);
     match walk.outcome {

@@ -34,7 +34,7 @@ const MAX_PODS: usize = 16;
 const STRICT: &str = "istio_converted_static_strict";
 const CONVERTED: &str = "converted_peer_authentication_";
 
-/// A workload as it was sent to a ztunnel; `None` if it was not.
+/// A workload as it was sent to a ztunnel; `None` if it was not sent.
 pub(super) fn workload_in(had: &ProxyResources, name: &ResourceName) -> Option<Workload> {
     let address =
         find(had, ResourceType::Address, name.as_str()).and_then(|one| Address::decode(one.body.clone()).ok());
@@ -127,7 +127,7 @@ fn known(had: &ProxyResources, name: &ResourceName) -> Option<(Workload, Vec<Aut
     Some((workload_in(had, name)?, policies_in(had)))
 }
 
-/// A workload as a ztunnel that connects now would receive it.
+/// A workload as a newly connected ztunnel would receive it.
 fn would_know(context: &PushContext, name: &ResourceName) -> Option<(Workload, Vec<Authorization>)> {
     let id = "ztunnel~127.0.0.1~ztunnel.istio-system~istio-system.svc.cluster.local";
     let proxy = Proxy::parse(id, json!({}), Locality::default()).ok()?;
@@ -139,7 +139,7 @@ fn would_know(context: &PushContext, name: &ResourceName) -> Option<(Workload, V
     known(&mirror.had(0), name)
 }
 
-/// The object of a ztunnel policy with the name `namespace/name`.
+/// The object of a ztunnel policy named `namespace/name`.
 pub(super) fn named(policy: &str) -> String {
     let (namespace, name) = policy.split_once('/').unwrap_or(("", policy));
     match name.strip_prefix(CONVERTED) {

@@ -1,9 +1,9 @@
-//! What RequestAuthentications make of requests: Envoy's validation of tokens.
+//! RequestAuthentications as Envoy's validation of tokens.
 //!
-//! A present token must be valid; a missing one is no error, AuthorizationPolicies decide about requests without one. Keys that
-//! are fetched come from the snapshot; while there are none, no token of their issuer is accepted: the key that is sent then
-//! has no private key. (istiod sends one whose private key it claims to have discarded.) Agrees with Istio's
-//! `pilot/pkg/security/authn/policy_applier.go` otherwise.
+//! A present token must be valid; a missing one is not an error, since AuthorizationPolicies decide about requests
+//! without one. Fetched keys come from the snapshot; while there are none, every token of their issuer is rejected: the
+//! key set that is sent then has a key without a private key. (istiod sends one whose private key it claims to have
+//! discarded.) Agrees with Istio's `pilot/pkg/security/authn/policy_applier.go` otherwise.
 
 mod keys;
 
@@ -32,13 +32,13 @@ use navarch_push::view::View;
 /// The filter that validates tokens.
 const FILTER: &str = "envoy.filters.http.jwt_authn";
 
-/// The key under which it leaves their claims.
+/// The metadata key of the claims that the filter writes.
 const PAYLOAD: &str = "payload";
 
-/// Claims that are always lists with spaces.
+/// Claims that are always space-separated lists.
 const LISTS: [&str; 2] = ["permission", "scope"];
 
-/// The filter of all policies that hold for the proxy.
+/// The filter of all policies that apply to the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuthenticationOf {
     /// The service whose own policies apply as well, at its waypoint.
@@ -46,7 +46,7 @@ pub struct AuthenticationOf {
 }
 
 impl AuthenticationOf {
-    /// For what the proxy takes whatever it is for.
+    /// Policies for the proxy, regardless of the service.
     pub const PROXY: Self = Self { service: None };
 }
 
@@ -64,14 +64,14 @@ impl Query for AuthenticationOf {
     }
 }
 
-/// The policies that hold for the proxy.
+/// The policies that apply to the proxy.
 fn policies(view: &View<'_>, service: Option<&PolicyService>) -> Vec<Arc<Object<RequestAuthentication>>> {
     let mut namespaces = policy::namespaces::<RequestAuthentication>(view);
     namespaces.reverse();
     policy::attached_in::<RequestAuthentication>(view, &namespaces, service)
 }
 
-/// The hosts that the proxy may fetch keys from; none where it fetches none itself.
+/// The hosts that the proxy may fetch keys from; empty if it fetches none itself.
 pub(super) fn key_hosts(view: &View<'_>) -> Vec<String> {
     if view.mesh().settings.key_fetching == KeyFetching::ControlPlane {
         return Vec::new();
@@ -81,9 +81,9 @@ pub(super) fn key_hosts(view: &View<'_>) -> Vec<String> {
     rules.filter_map(|rule| keys::host(&rule.jwks_uri)).collect()
 }
 
-/// What Envoy validates.
+/// The filter configuration.
 fn authentication(view: &View<'_>, rules: &[&JwtRule]) -> JwtAuthentication {
-    // Routes of gateways may ask for claims, so they are selected again once those are known.
+    // Routes of gateways may match claims, so they are selected again once claims are available.
     let clears_route = view.proxy().kind() != ProxyKind::Sidecar;
     let names: Vec<String> = (0..rules.len()).map(|index| format!("origins-{index}")).collect();
     let providers: BTreeMap<String, JwtProvider> =
@@ -99,8 +99,8 @@ fn authentication(view: &View<'_>, rules: &[&JwtRule]) -> JwtAuthentication {
     JwtAuthentication { providers, rules: vec![rule], bypass_cors_preflight: true, ..JwtAuthentication::default() }
 }
 
-/// What is required: of each issuer a valid token or none. Issuers may share a place, where a token of one is no valid token of
-/// the other: so a valid token of any will do.
+/// The requirement: of each issuer a valid token or none. Issuers may share a token location, where a token of one is
+/// invalid for the other: so a valid token of any issuer is enough.
 fn requirement(names: &[String]) -> JwtRequirement {
     let each: Vec<JwtRequirement> = names
         .iter()
@@ -115,12 +115,12 @@ fn requirement(names: &[String]) -> JwtRequirement {
     any_of(alternatives)
 }
 
-/// A valid token of a provider.
+/// Requires a valid token of a provider.
 fn of(provider: &str) -> JwtRequirement {
     JwtRequirement { requires_type: Some(RequiresType::ProviderName(provider.to_owned())) }
 }
 
-/// One of several.
+/// Requires one of several.
 fn any_of(requirements: Vec<JwtRequirement>) -> JwtRequirement {
     JwtRequirement { requires_type: Some(RequiresType::RequiresAny(JwtRequirementOrList { requirements })) }
 }

@@ -1,13 +1,13 @@
-//! What AuthorizationPolicies make of connections and requests: Envoy's RBAC and external authorization.
+//! AuthorizationPolicies for connections and requests, as Envoy's RBAC and external authorization.
 //!
 //! ```text
 //! AuthorizationPolicies ─▶ policy::attached ─▶ rules ─▶ RBAC filters, for HTTP and for TCP
 //!                                                └─▶ extension providers ─▶ ext_authz filters (CUSTOM)
 //! ```
 //!
-//! Agrees with Istio's `pilot/pkg/security/authz`. What of a rule cannot be known of a connection makes ALLOW narrower (the
-//! rule goes) and DENY and AUDIT wider (the clause goes). So do clauses that cannot be read at all; there istiod drops the
-//! whole rule of a DENY policy, which would let in what the user meant to keep out.
+//! Agrees with Istio's `pilot/pkg/security/authz`. Clauses that cannot be evaluated for a connection make ALLOW
+//! narrower (the rule is removed) and DENY and AUDIT wider (the clause is removed). The same applies to invalid
+//! clauses; istiod removes the whole rule of a DENY policy then, which would allow what the user meant to deny.
 
 mod attribute;
 mod bytes_match;
@@ -44,42 +44,42 @@ use navarch_push::view::View;
 use rule::Translation;
 use trust_domains::TrustDomains;
 
-/// RBAC over HTTP.
+/// The HTTP RBAC filter.
 const HTTP_RBAC: &str = "envoy.filters.http.rbac";
 
-/// RBAC over connections.
+/// The network RBAC filter.
 const NETWORK_RBAC: &str = "envoy.filters.network.rbac";
 
 /// The stat prefix of network RBAC.
 const TCP_PREFIX: &str = "tcp.";
 
-/// What is decided here, in this order; CUSTOM is decided elsewhere.
+/// The actions of RBAC filters, in this order; CUSTOM has its own filters.
 const ACTIONS: [AuthorizationAction; 3] =
     [AuthorizationAction::Audit, AuthorizationAction::Deny, AuthorizationAction::Allow];
 
-/// The annotation that has a policy tried without effect.
+/// The annotation of dry-run policies.
 const DRY_RUN: &str = "istio.io/dry-run";
 
-/// The filters of all policies that hold for the proxy.
+/// The filters of all policies that apply to the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuthorizationOf {
     /// The service whose own policies apply as well, at its waypoint.
     pub service: Option<PolicyService>,
-    /// How peers are known.
+    /// How peers are identified.
     pub peers: Peers,
 }
 
-/// The policies that select the pods of a waypoint, as far as they are about connections: judged where its tunnels begin
-/// (`ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES`).
+/// The policies that select the pods of a waypoint, as far as they apply to connections: evaluated at the start of its
+/// tunnels (`ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuthorizationOfTunnels;
 
-/// How peers are known.
+/// How peers are identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peers {
     /// By mutual TLS.
     Tls,
-    /// By what the end of the HBONE tunnel left of their certificates.
+    /// By their identity in the filter state, which is set where the HBONE tunnel is terminated.
     Tunnel,
 }
 
@@ -96,7 +96,7 @@ pub struct AuthorizationFilters {
     pub tcp: Vec<Filter>,
 }
 
-/// What is known of what is judged.
+/// The traffic that rules are evaluated on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transport {
     /// A request.
@@ -192,18 +192,18 @@ fn rule_sets(
     sets
 }
 
-/// No rules of an action.
+/// Empty rules of an action.
 fn empty_rules(action: AuthorizationAction) -> Rbac {
     let action = match action {
         AuthorizationAction::Allow => Action::Allow,
         AuthorizationAction::Audit => Action::Log,
-        // CUSTOM: the provider is asked about requests that this filter would deny.
+        // CUSTOM: the provider is called for requests that this filter would deny.
         AuthorizationAction::Deny | AuthorizationAction::Custom => Action::Deny,
     };
     Rbac { action: action.into(), ..Rbac::default() }
 }
 
-/// Whether a policy is tried only. A value that cannot be read enforces it.
+/// Whether a policy is a dry run. An invalid value enforces it.
 fn is_tried(policy: &Object<AuthorizationPolicy>) -> bool {
     let value = policy.meta.annotations.get(DRY_RUN);
     value.is_some_and(|value| matches!(&**value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
@@ -234,7 +234,7 @@ fn rules_of(
     rules.filter_map(|(index, rule)| Some((named(index), translation.rule(rule)?))).collect()
 }
 
-/// A rule that nothing matches.
+/// A rule that matches nothing.
 fn never() -> Policy {
     let anything = Permission { rule: Some(permission::Rule::Any(true)) };
     let anybody = Principal { identifier: Some(principal::Identifier::Any(true)) };
@@ -245,7 +245,7 @@ fn never() -> Policy {
     }
 }
 
-/// RBAC over HTTP.
+/// The HTTP RBAC filter.
 fn http_rbac(sets: RuleSets) -> HttpFilter {
     let prefix = tried_prefix(sets.tried.as_ref());
     let rbac = HttpRbac {
@@ -257,7 +257,7 @@ fn http_rbac(sets: RuleSets) -> HttpFilter {
     filter(HTTP_RBAC, &rbac)
 }
 
-/// RBAC over connections.
+/// The network RBAC filter.
 fn tcp_rbac(sets: RuleSets) -> Filter {
     let prefix = tried_prefix(sets.tried.as_ref());
     let rbac = NetworkRbac {
@@ -270,7 +270,7 @@ fn tcp_rbac(sets: RuleSets) -> Filter {
     network_filter(NETWORK_RBAC, &rbac)
 }
 
-/// Under which name rules that are tried count. Where there are none, it is that of ALLOW, as istiod has it.
+/// The stat prefix of dry-run rules. Without such rules it is that of ALLOW, as in istiod.
 fn tried_prefix(tried: Option<&Rbac>) -> String {
     let prefix = match tried.map_or(Action::Allow, Rbac::action) {
         Action::Allow => "istio_dry_run_allow_",

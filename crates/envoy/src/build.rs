@@ -1,4 +1,4 @@
-//! Small builders of wire messages that every translator uses.
+//! Small constructors of wire messages that every translator uses.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use navarch_proto::envoy::config::core::v3::{
 };
 use prost::Message;
 
-/// The longest path that a Unix socket can have: `sun_path` ends with a zero.
+/// Maximum length of a Unix socket path: `sun_path` is null-terminated.
 pub const MAX_UNIX_PATH: usize = 107;
 
-/// The bytes of a message.
+/// Encodes a message.
 #[must_use]
 pub fn encode(message: &impl Message) -> Bytes {
     Bytes::from(message.encode_to_vec())
 }
 
-/// A duration on the wire.
+/// A duration as a Protocol Buffers message.
 #[must_use]
 pub fn duration(duration: Duration) -> prost_types::Duration {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
@@ -37,7 +37,7 @@ pub fn socket_address(ip: &str, port: u32) -> Address {
     }
 }
 
-/// "Ask the ADS stream for it", waiting without limit as Istio has Envoy do.
+/// A config source that uses the ADS stream, without an initial fetch timeout, as in Istio.
 #[must_use]
 pub fn ads_source() -> ConfigSource {
     ConfigSource {

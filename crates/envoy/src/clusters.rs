@@ -1,4 +1,4 @@
-//! CDS: clusters of services, of the workload's own ports, and those that every proxy has.
+//! CDS: clusters of services, of the workload's own ports, and those of every proxy.
 //!
 //! ```text
 //! name ─▶ service, rule, port ─▶ draft ─▶ traffic policy: limits, outliers, balancing, TLS ─▶ Envoy
@@ -63,12 +63,12 @@ struct ClustersOfService {
     purpose: Purpose,
 }
 
-/// The names of all that the proxy gets.
+/// The names of all clusters of the proxy.
 pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
     patched::names(view).unwrap_or_else(|| generated_names(view))
 }
 
-/// The names of all that are generated for the proxy.
+/// The names of all clusters that are generated for the proxy.
 fn generated_names(view: &View<'_>) -> Vec<ResourceName> {
     let fixed = |name: &str| ResourceName::new(name);
     let mut names = Vec::new();
@@ -100,7 +100,7 @@ fn generated_names(view: &View<'_>) -> Vec<ResourceName> {
             }
             names.extend(waypoint::tunnel_cluster_names(view));
             names.extend(inbound_vip::names(view));
-            // Where no service reaches other networks, there is nowhere to send to.
+            // If no service reaches other networks, a gateway between networks has no destination.
             names.extend(hbone::joins_networks(view).then(|| fixed(BLACK_HOLE)));
         }
         ProxyKind::Ztunnel | ProxyKind::AgentGateway => {}
@@ -119,7 +119,7 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     patched::build(view, name).as_ref().map(encode)
 }
 
-/// The cluster of this name as it is generated.
+/// The generated cluster of this name.
 fn build(name: &ResourceName, view: &View<'_>) -> Option<Cluster> {
     match ClusterName::parse(name.as_str())? {
         ClusterName::Outbound(cluster) => outbound::build(view, &cluster, Purpose::Client),
@@ -195,7 +195,7 @@ fn exchange_filter(view: &View<'_>) -> Option<Filter> {
     Some(Filter { name, typed_config: Some(config), ..Filter::default() })
 }
 
-/// Sends to the original destination, but on another port.
+/// Uses the original destination with another port.
 fn original_dst_port(port: u16) -> LbConfig {
     LbConfig::OriginalDstLbConfig(OriginalDstLbConfig {
         upstream_port_override: Some(u32::from(port)),

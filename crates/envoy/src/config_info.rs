@@ -1,4 +1,4 @@
-//! Metadata that names the object which a route or filter chain was made from.
+//! Metadata with the name of the object of a route or filter chain.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use navarch_api::object::{Kind, NamespacedName};
 /// The key of Istio's metadata.
 const ISTIO: &str = "istio";
 
-/// The path of an object of `networking.istio.io` as metadata.
+/// Metadata with the path of an object of `networking.istio.io`.
 #[must_use]
 pub fn metadata(kind: Kind, name: &NamespacedName) -> Metadata {
     let path = Value { kind: Some(ValueKind::StringValue(path(kind, name))) };
@@ -19,14 +19,14 @@ pub fn metadata(kind: Kind, name: &NamespacedName) -> Metadata {
     Metadata { filter_metadata: BTreeMap::from([(ISTIO.to_owned(), Struct { fields })]), ..Metadata::default() }
 }
 
-/// The path of an object, as the Kubernetes API has it but for the kind.
+/// The path of an object, the same as in the Kubernetes API except for the kind.
 #[must_use]
 pub fn path(kind: Kind, name: &NamespacedName) -> String {
     let kebab = kebab_case(kind.as_str());
     format!("/apis/{}/v1/namespaces/{}/{kebab}/{}", kind.group(), name.namespace, name.name)
 }
 
-/// `VirtualService` as `virtual-service`.
+/// Converts `VirtualService` to `virtual-service`.
 fn kebab_case(name: &str) -> String {
     let mut kebab = String::with_capacity(name.len() + 2);
     for letter in name.chars() {

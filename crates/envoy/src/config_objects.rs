@@ -1,7 +1,7 @@
-//! Gateways and VirtualServices: those that users wrote, and those that follow from objects of other kinds.
+//! Gateways and VirtualServices: those of users, and those generated from objects of other kinds.
 //!
-//! What follows from others is a query, not an object of the store: it changes with what it was made from, is never out of
-//! step with it, and blame falls on what a user can mend. A user's object wins over a made one of its name.
+//! Generated objects are queries, not objects of the store: they always match their sources, and quarantine applies to
+//! objects that users can edit. An object of a user takes precedence over a generated one of the same name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use navarch_push::view::View;
 /// Objects by name.
 pub(crate) type ByName<T> = BTreeMap<NamespacedName, Arc<Object<T>>>;
 
-/// One Gateway that was made from objects of other kinds.
+/// One Gateway that is generated from objects of other kinds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct MadeGateway(NamespacedName);
 
-/// One VirtualService that was made from objects of other kinds.
+/// One VirtualService that is generated from objects of other kinds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct MadeVirtualService(NamespacedName);
 
-/// One DestinationRule that was made from objects of other kinds.
+/// One DestinationRule that is generated from objects of other kinds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct MadeDestinationRule(NamespacedName);
 
-/// The DestinationRules of a namespace that were made from objects of other kinds.
+/// The DestinationRules of a namespace that are generated from objects of other kinds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct MadeDestinationRulesOf(Namespace);
 
@@ -73,7 +73,7 @@ pub(crate) fn gateway(view: &View<'_>, name: &NamespacedName) -> Option<Arc<Obje
     written.or_else(|| (*view.get(&MadeGateway(name.clone()))).clone())
 }
 
-/// The VirtualService of a name.
+/// The VirtualService of this name.
 pub(crate) fn virtual_service(view: &View<'_>, name: &NamespacedName) -> Option<Arc<Object<VirtualService>>> {
     let written = view.object::<VirtualService>(name).cloned();
     written.or_else(|| (*view.get(&MadeVirtualService(name.clone()))).clone())
@@ -86,15 +86,15 @@ pub(crate) fn gateways(view: &View<'_>) -> ByName<Gateway> {
     all
 }
 
-/// All VirtualServices, by name, but for those of the Gateway API: they are many, and known without their routes by
-/// [`gateway_api::VirtualServiceHeads`].
+/// All VirtualServices, by name, except those of the Gateway API: these are many, and
+/// [`gateway_api::VirtualServiceHeads`] contains them without their routes.
 pub(crate) fn virtual_services(view: &View<'_>) -> ByName<VirtualService> {
     let mut all = (*view.get(&IngressVirtualServices)).clone();
     all.extend(view.list_all::<VirtualService>().map(|object| (object.meta.key(), object.clone())));
     all
 }
 
-/// The DestinationRule of a name.
+/// The DestinationRule of this name.
 pub(crate) fn destination_rule(view: &View<'_>, name: &NamespacedName) -> Option<Arc<Object<DestinationRule>>> {
     let written = view.object::<DestinationRule>(name).cloned();
     written.or_else(|| (*view.get(&MadeDestinationRule(name.clone()))).clone())

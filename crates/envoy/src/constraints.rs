@@ -1,7 +1,7 @@
 //! Validation of Envoy's messages by the rules in its `.proto` files (`validate.rules`).
 //!
-//! Envoy checks these rules on every resource and rejects it for one field. Checked here, only the part that is invalid is
-//! skipped with a remark. Of the checks in Envoy's code, those of scripts and regular expressions are made.
+//! Envoy checks these rules on every resource and rejects it for one field. With the check here, only the invalid part
+//! is skipped with a remark. Of the checks in Envoy's code, those of scripts and regular expressions are included.
 
 mod code;
 mod lua;
@@ -18,24 +18,24 @@ pub use merged::{REPLACED, check_merged};
 use navarch_api::envoy_json::codec;
 use navarch_api::field_error::FieldError;
 
-/// The option by which fields say what they demand.
+/// The option with the rules of a field.
 const FIELD_RULES: &str = "validate.rules";
-/// The option by which oneofs say that they must be set.
+/// The option of oneofs that must be set.
 const ONEOF_REQUIRED: &str = "validate.required";
-/// The message that can hold any other.
+/// The message that can contain any other.
 const ANY: &str = "google.protobuf.Any";
-/// The longest way into a message that is followed; Envoy's own messages nest far less.
+/// Maximum nesting depth that is checked; Envoy's own messages are far less deep.
 const MAX_DEPTH: usize = 60;
 
 /// Checks a message and all messages in it.
 ///
 /// # Errors
-/// With the path of the first field that is not as Envoy demands, and why.
+/// With the path of the first field that violates the rules, and the reason.
 pub fn check(message: &DynamicMessage) -> Result<(), FieldError> {
     check_message(message, MAX_DEPTH)
 }
 
-/// Checks a message whose type and bytes are known, as [`check`]; bytes of unknown types pass.
+/// Checks the bytes of a message of a type, as [`check`]; bytes of unknown types pass.
 ///
 /// # Errors
 /// As [`check`].
@@ -48,7 +48,7 @@ fn fault(reason: impl Into<String>) -> Result<(), FieldError> {
     Err(FieldError::new("", reason))
 }
 
-/// Checks a message, going no deeper than `depth`.
+/// Checks a message down to `depth` levels.
 fn check_message(message: &DynamicMessage, depth: usize) -> Result<(), FieldError> {
     let Some(depth) = depth.checked_sub(1) else { return fault("is nested too deeply") };
     let descriptor = message.descriptor();
@@ -74,7 +74,7 @@ fn check_message(message: &DynamicMessage, depth: usize) -> Result<(), FieldErro
     Ok(())
 }
 
-/// What a field demands, if anything.
+/// The rules of a field, if any.
 fn rules_of(field: &FieldDescriptor) -> Option<DynamicMessage> {
     let rules = codec().pool().get_extension_by_name(FIELD_RULES)?;
     let options = field.options();
@@ -84,18 +84,18 @@ fn rules_of(field: &FieldDescriptor) -> Option<DynamicMessage> {
     options.get_extension(&rules).as_message().cloned()
 }
 
-/// The rules of this name within others.
+/// The nested rules of this name.
 fn part(rules: Option<&DynamicMessage>, name: &str) -> Option<DynamicMessage> {
     let rules = rules.filter(|rules| rules.has_field_by_name(name))?;
     rules.get_field_by_name(name).and_then(|part| part.as_message().cloned())
 }
 
-/// Whether a switch is on.
+/// Whether a boolean rule is set.
 fn is_on(rules: Option<&DynamicMessage>, name: &str) -> bool {
     rules.and_then(|rules| rules.get_field_by_name(name)).and_then(|on| on.as_bool()).unwrap_or_default()
 }
 
-/// A limit on a count.
+/// The limit of a count.
 fn count(rules: Option<&DynamicMessage>, name: &str) -> Option<usize> {
     let rules = rules.filter(|rules| rules.has_field_by_name(name))?;
     rules.get_field_by_name(name).and_then(|limit| limit.as_u64()).and_then(|limit| usize::try_from(limit).ok())
@@ -112,7 +112,7 @@ fn check_field(
     if !is_set && field.containing_oneof().is_some() {
         return Ok(());
     }
-    // A field with presence that is not set is only checked for being required.
+    // An unset field with presence is only checked for being required.
     if !is_set && field.supports_presence() {
         return scalar::required(rules).or_else(fault);
     }
@@ -135,7 +135,7 @@ fn check_list(items: &[Value], rules: Option<&DynamicMessage>, depth: usize) -> 
     check_items(&[], items, rules, depth)
 }
 
-/// Checks what is in a list behind others that are known to be good.
+/// Checks the items of a list after those that are known to be valid.
 fn check_items(
     known: &[Value],
     items: &[Value],
@@ -160,7 +160,7 @@ fn check_map(entries: &[(&MapKey, &Value)], rules: Option<&DynamicMessage>, dept
     check_entries(entries, rules, depth)
 }
 
-/// Checks entries of a map, however many it has.
+/// Checks the entries of a map, whatever their number.
 fn check_entries(
     entries: &[(&MapKey, &Value)],
     rules: Option<&DynamicMessage>,
@@ -175,7 +175,7 @@ fn check_entries(
     Ok(())
 }
 
-/// Checks how many there are.
+/// Checks a number of items.
 fn check_count(length: usize, least: Option<usize>, most: Option<usize>) -> Result<(), FieldError> {
     match (least, most) {
         (Some(least), _) if length < least => fault(format!("holds {length} values, at least {least} are needed")),
@@ -200,7 +200,7 @@ fn check_value(
     }
 }
 
-/// Checks the message in an envelope, if its type is known.
+/// Checks the message in an `Any`, if its type is known.
 fn check_any(any: &DynamicMessage, depth: usize) -> Result<(), FieldError> {
     let text = any.get_field_by_name("type_url");
     let bytes = any.get_field_by_name("value");

@@ -1,12 +1,13 @@
-//! The DestinationRule that holds for a service and a proxy.
+//! The DestinationRule that applies to a service and a proxy.
 //!
 //! ```text
 //! rules of a namespace ──index──▶ names by host ──merge──▶ rules of one host ──choose──▶ the one for this proxy
 //! ```
 //!
-//! A client's own namespace comes first, then what the service's namespace exports to it, then what the root namespace
-//! exports. Agrees with Istio's `destinationRule` in `pilot/pkg/model/push_context.go` and with `destination_rule.go`. Each
-//! step is a query that cuts off, so an edited rule reaches the clusters of its host and no others.
+//! The client's own namespace is first, then the exported rules of the service's namespace, then those of the root
+//! namespace. Agrees with Istio's `destinationRule` in `pilot/pkg/model/push_context.go` and with
+//! `destination_rule.go`. Each step is a query whose equal result stops the update, so an edited rule affects only the
+//! clusters of its host.
 
 mod index;
 mod merge;
@@ -26,7 +27,7 @@ use navarch_api::object::Object;
 use navarch_push::view::View;
 use navarch_registry::model::{Labels, Service, ServiceKey};
 
-/// The rule for what the proxy sends to a service.
+/// The rule for traffic of the proxy to a service.
 #[must_use]
 pub fn for_service(view: &View<'_>, service: &Service) -> Option<Arc<MergedRule>> {
     for_key(view, &service.key)
@@ -41,13 +42,13 @@ pub fn for_key(view: &View<'_>, service: &ServiceKey) -> Option<Arc<MergedRule>>
     rules.iter().find(selected).or_else(|| unselected(&rules)).cloned()
 }
 
-/// All rules that the proxy chooses from for what it sends to a service, in the order in which they were merged.
+/// All candidate rules for traffic of the proxy to a service, in the order in which they were merged.
 #[must_use]
 pub fn all_for_service(view: &View<'_>, service: &Service) -> Vec<Arc<MergedRule>> {
     candidates(view, &service.key)
 }
 
-/// A merged rule as an object: the first rule, with what the others add.
+/// A merged rule as an object: the first rule with the settings of the others.
 #[must_use]
 pub fn object_of(view: &View<'_>, rule: &MergedRule) -> Option<Object<DestinationRule>> {
     let mut object = Object::clone(&*config_objects::destination_rule(view, &rule.name)?);
@@ -58,7 +59,8 @@ pub fn object_of(view: &View<'_>, rule: &MergedRule) -> Option<Object<Destinatio
     Some(object)
 }
 
-/// The rule for what the proxy takes in for a service of its workload. Rules with a selector are for clients alone.
+/// The rule for inbound traffic of the proxy for a service of its workload. Rules with a selector apply only to
+/// clients.
 #[must_use]
 pub fn for_inbound(view: &View<'_>, service: &ServiceKey) -> Option<Arc<MergedRule>> {
     unselected(&candidates(view, service)).cloned()
@@ -69,7 +71,7 @@ fn unselected(rules: &[Arc<MergedRule>]) -> Option<&Arc<MergedRule>> {
     rules.iter().rev().find(|rule| rule.selector.is_none())
 }
 
-/// All rules of the first namespace that has one for this service, in the order in which they were merged.
+/// All rules of the first namespace with one for this service, in the order in which they were merged.
 fn candidates(view: &View<'_>, service: &ServiceKey) -> Vec<Arc<MergedRule>> {
     let host = &service.hostname;
     let root = Namespace::new(&view.mesh().config.root_namespace);
@@ -92,7 +94,7 @@ fn candidates(view: &View<'_>, service: &ServiceKey) -> Vec<Arc<MergedRule>> {
     Vec::new()
 }
 
-/// What a namespace exports for a host to the proxy's namespace.
+/// The rules for a host that a namespace exports to the proxy's namespace.
 fn exported_by(view: &View<'_>, namespace: &Namespace, host: &Hostname) -> Vec<Arc<MergedRule>> {
     let query = RulesOfHost { namespace: namespace.clone(), pool: Pool::Exported, host: host.clone() };
     let rules = view.get(&query);
@@ -108,7 +110,7 @@ fn exported_by(view: &View<'_>, namespace: &Namespace, host: &Hostname) -> Vec<A
     rules.iter().filter(shown).cloned().collect()
 }
 
-/// The labels that a workload must carry, as the registry writes labels.
+/// The required labels of a workload, converted to the registry's type.
 fn selector_labels(labels: &std::collections::BTreeMap<String, String>) -> Labels {
     labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()
 }

@@ -1,4 +1,4 @@
-//! EDS: the endpoints of a cluster, and the same for clusters that carry theirs.
+//! EDS: the endpoints of a cluster, also for clusters with inline endpoints.
 //!
 //! ```text
 //! registry's endpoints ─build─▶ groups by locality ─gateways─▶ own network ─priority─▶ order for this proxy ─▶ Envoy
@@ -40,7 +40,8 @@ use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
 use navarch_registry::model::{Endpoint, Resolution, Service};
 
-/// The endpoints of the cluster of this name. A name that means nothing has none, so that the proxy need not wait for it.
+/// The endpoints of the cluster of this name. An unknown name has an empty list, so that the proxy does not wait for
+/// it.
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let endpoints = match ClusterName::parse(name.as_str()) {
         Some(ClusterName::Outbound(cluster)) => match waypoint::endpoints(view, &cluster) {
@@ -66,13 +67,13 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Client,
-    /// A gateway that passes mutual TLS on.
+    /// A gateway that passes mutual TLS through.
     SniRouted,
     /// The waypoint of the service.
     Waypoint,
 }
 
-/// The endpoints of a cluster of a service.
+/// The endpoints of a service's cluster.
 fn of_cluster(view: &View<'_>, cluster: &OutboundCluster, role: Role) -> Vec<LocalityLbEndpoints> {
     let Some(service) = sidecar_scope::host_service(view, &cluster.host) else { return Vec::new() };
     if service.port(cluster.port).is_none() || is_resolved_by_proxy(&service) {
@@ -106,7 +107,7 @@ fn of_cluster(view: &View<'_>, cluster: &OutboundCluster, role: Role) -> Vec<Loc
     groups.into_iter().map(Group::into_wire).collect()
 }
 
-/// The endpoints of a service port whose addresses are known.
+/// The endpoints of a service port with known addresses.
 fn candidates(view: &View<'_>, service: &Service, port: u16) -> Vec<Arc<Endpoint>> {
     let Some(endpoints) = view.endpoints(&service.key) else { return Vec::new() };
     if ext_proc::is_pool(service) {
@@ -116,12 +117,12 @@ fn candidates(view: &View<'_>, service: &Service, port: u16) -> Vec<Arc<Endpoint
     of_port.filter(|endpoint| build::is_resolved(endpoint)).cloned().collect()
 }
 
-/// Whether proxies find the addresses of a service by DNS.
+/// Whether proxies resolve the addresses of a service by DNS.
 pub(super) fn is_resolved_by_proxy(service: &Service) -> bool {
     matches!(service.resolution, Resolution::DnsLb | Resolution::DnsRoundRobinLb)
 }
 
-/// The policy of a port, the subset's laid over the host's. The mesh's defaults are left out, as Istio does for endpoints.
+/// The policy of a port: the subset's overrides the host's. As in Istio, the mesh defaults do not apply to endpoints.
 pub(super) fn policy(rule: Option<&MergedRule>, subset: Option<&Subset>, port: u16) -> Option<TrafficPolicy> {
     let host = port_policy(rule.and_then(|rule| rule.policy.as_deref()), port);
     subset_policy(host.as_ref(), subset.and_then(|subset| subset.traffic_policy.as_deref()), port)

@@ -1,4 +1,4 @@
-//! ECDS: configurations of extensions that filters ask for by name.
+//! ECDS: extension configurations that filters reference by name.
 
 use bytes::Bytes;
 

@@ -1,12 +1,12 @@
-//! What gateways (`router` proxies) serve: the Gateways that choose them, laid together by port.
+//! The servers of gateways (`router` proxies): the Gateways that select them, merged by port.
 //!
 //! ```text
 //! Gateways ─▶ selected by the proxy ─▶ merged by port ─┬▶ servers of one listener
 //!                                                      └▶ servers of one route configuration
 //! ```
 //!
-//! The listeners themselves are built in `listeners/gateway`, the routes in `routes/gateway`: each asks for its own servers
-//! alone, so that an edited Gateway reaches what its servers are part of.
+//! The listeners are built in `listeners/gateway`, the routes in `routes/gateway`: each reads only its own servers, so
+//! that an edited Gateway affects only resources with its servers.
 
 mod merge;
 mod secret_references;
@@ -25,10 +25,10 @@ pub(super) use secret_references::refers_to_secret;
 pub(super) use server::{Handling, PlannedServer};
 pub(super) use virtual_services::{NamedHosts, hosts_of, l4_virtual_services};
 
-/// The ports below this one need privileges.
+/// Ports below this one require privileges.
 const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 
-/// The addresses and ports that are listened to.
+/// The addresses and ports of listeners.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BoundPorts;
 
@@ -40,15 +40,15 @@ struct ServersAt(BoundPort);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServingGateways;
 
-/// Whether some server passes TLS on to the cluster that its SNI names.
+/// Whether a server passes TLS through to the cluster named by its SNI.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RoutesBySni;
 
-/// The servers of one address and port that are served over QUIC as well.
+/// The servers of one address and port that are also served over QUIC.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct QuicServersAt(BoundPort);
 
-/// All servers by address and port: there may be as many ports as servers, and each listener reads its own.
+/// All servers by address and port: there may be as many ports as servers, and each listener reads only its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServersByPort;
 
@@ -57,22 +57,22 @@ struct ServersByPort;
 struct PortTables {
     /// Servers, by protocol.
     servers: BTreeMap<BoundPort, Vec<ServerGroup>>,
-    /// Those that are served over QUIC as well.
+    /// The servers that are also served over QUIC.
     quic: BTreeMap<BoundPort, Vec<ServerGroup>>,
-    /// The names of the route configurations that are served over QUIC as well.
+    /// The names of the route configurations that are also served over QUIC.
     quic_routes: BTreeSet<String>,
-    /// The ports that servers declare, by the port that their routes are for.
+    /// The declared ports of servers, by the port of their routes.
     declared: BTreeMap<u16, BTreeSet<u16>>,
 }
 
-/// Whether a route configuration is served over QUIC as well.
+/// Whether a route configuration is also served over QUIC.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AdvertisesHttp3 {
     /// The name of the route configuration.
     name: String,
 }
 
-/// The servers behind a route configuration.
+/// The servers of a route configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServersOfRoutes {
     /// The name of the route configuration.
@@ -83,15 +83,15 @@ struct ServersOfRoutes {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct DeclaredPorts(u16);
 
-/// An address and port that is listened to.
+/// The address and port of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct BoundPort {
-    /// The address as declared; empty is all.
+    /// The declared address; empty means all addresses.
     pub(super) bind: String,
     pub(super) port: u16,
 }
 
-/// The addresses and ports that the proxy listens to for its Gateways.
+/// The addresses and ports of the proxy's listeners for its Gateways.
 pub(super) fn bound_ports(view: &View<'_>) -> Arc<Vec<BoundPort>> {
     view.get(&BoundPorts)
 }
@@ -101,7 +101,7 @@ pub(super) fn servers_at(view: &View<'_>, at: &BoundPort) -> Arc<Vec<ServerGroup
     view.get(&ServersAt(at.clone()))
 }
 
-/// The servers of an address and port that are served over QUIC as well, by protocol.
+/// The servers of an address and port that are also served over QUIC, by protocol.
 pub(super) fn quic_servers_at(view: &View<'_>, at: &BoundPort) -> Arc<Vec<ServerGroup>> {
     view.get(&QuicServersAt(at.clone()))
 }
@@ -111,12 +111,12 @@ pub(super) fn advertises_http3(view: &View<'_>, routes: &str) -> bool {
     view.mesh().settings.quic_listeners && *view.get(&AdvertisesHttp3 { name: routes.to_owned() })
 }
 
-/// The servers behind a route configuration, in order; none if no listener names it.
+/// The servers of a route configuration, in order; empty if no listener references it.
 pub(super) fn servers_of_routes(view: &View<'_>, name: &str) -> Arc<Vec<Arc<PlannedServer>>> {
     view.get(&ServersOfRoutes { name: name.to_owned() })
 }
 
-/// The ports that servers declare whose routes are for this port, which is listened to; none where no server has such.
+/// The declared ports of servers whose routes are those of this listening port; empty if there are none.
 pub(super) fn declared_ports(view: &View<'_>, port: u16) -> Arc<BTreeSet<u16>> {
     view.get(&DeclaredPorts(port))
 }
@@ -126,7 +126,8 @@ pub(super) fn serving_gateways(view: &View<'_>) -> Arc<Vec<Arc<str>>> {
     view.get(&ServingGateways)
 }
 
-/// Whether the proxy passes TLS on to clusters that are named by the SNI, which takes clusters of those names.
+/// Whether the proxy passes TLS through to clusters that are named by the SNI, for which it needs clusters of those
+/// names.
 pub(super) fn routes_by_sni(view: &View<'_>) -> bool {
     *view.get(&RoutesBySni)
 }

@@ -1,12 +1,12 @@
-//! What gRPC applications get that speak xDS themselves, without a proxy: `GENERATOR: grpc` in the metadata of their node.
+//! Resources for gRPC applications that are xDS clients, without a proxy: `GENERATOR: grpc` in their node metadata.
 //!
 //! ```text
 //! clients: listener `host:port` ─▶ routes `outbound|port||host` ─▶ clusters ─▶ endpoints, the same as Envoy's
 //! servers: listener `xds.istio.io/grpc/lds/inbound/<address>:<port>`, which holds all that they need
 //! ```
 //!
-//! Agrees with Istio's `pilot/pkg/networking/grpcgen`, in the part of xDS that gRPC reads (grpc/proposal A27, A28, A29, A32,
-//! A36, A41, A42). Nothing here is for Envoy, and no EnvoyFilter reaches it.
+//! Agrees with Istio's `pilot/pkg/networking/grpcgen`, in the part of xDS that gRPC reads (grpc/proposal A27, A28, A29,
+//! A32, A36, A41, A42). These resources are not for Envoy, and EnvoyFilters do not apply to them.
 
 mod clusters;
 mod host_port;
@@ -28,13 +28,13 @@ use navarch_push::view::View;
 /// The node metadata key of the generator that a client requests.
 const GENERATOR: &str = "GENERATOR";
 
-/// What gRPC applications put there.
+/// The value of gRPC applications.
 const GRPC: &str = "grpc";
 
-/// How a server names the listener of an address, before the address (`server_listener_resource_name_template`).
+/// Prefix of the name of a server's listener, before the address (`server_listener_resource_name_template`).
 const INBOUND: &str = "xds.istio.io/grpc/lds/inbound/";
 
-/// Whether the client is a gRPC application, for types of which it gets others than Envoy.
+/// Whether the client is a gRPC application, for types with other resources than Envoy's.
 pub(super) fn is_client(kind: ResourceType, view: &View<'_>) -> bool {
     matches!(kind, ResourceType::Cluster | ResourceType::Listener | ResourceType::Route)
         && view.proxy().has_text(GENERATOR, GRPC)

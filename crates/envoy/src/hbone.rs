@@ -1,4 +1,4 @@
-//! HBONE: HTTP/2 CONNECT over mutual TLS, the tunnel of ambient mode, as Envoy ends and begins it.
+//! HBONE: HTTP/2 CONNECT over mutual TLS, the tunnel of ambient mode, terminated and originated by Envoy.
 //!
 //! ```text
 //! peer ─▶ connect_terminate ─▶ main_internal ─▶ application, or the clusters of a waypoint
@@ -7,10 +7,11 @@
 //! gateway between networks: connect_terminate ─▶ main_internal ─▶ clusters ─▶ forward_inner_connect ─▶ peer
 //! ```
 //!
-//! A gateway between networks ends the outer of two tunnels, and hands the inner one on as bytes.
+//! A gateway between networks terminates the outer of two tunnels, and forwards the inner one as bytes.
 //!
-//! The parts are listeners and clusters of one name each, joined inside of Envoy. Agrees with Istio's `listener_waypoint.go` and
-//! `cluster_waypoint.go` in `pilot/pkg/networking/core`, as far as those are not about what a waypoint serves.
+//! The parts are listeners and clusters of the same name, connected inside Envoy. Agrees with Istio's
+//! `listener_waypoint.go` and `cluster_waypoint.go` in `pilot/pkg/networking/core`, except for the services of
+//! waypoints.
 
 pub(crate) mod clusters;
 pub(crate) mod filters;
@@ -27,37 +28,37 @@ use navarch_push::view::View;
 
 /// The port of HBONE.
 pub(crate) const PORT: u16 = 15008;
-/// Ends tunnels.
+/// The listener that terminates tunnels.
 pub(crate) const TERMINATE: &str = "connect_terminate";
-/// Takes what came through them.
+/// The listener for traffic from terminated tunnels.
 pub(crate) const MAIN: &str = "main_internal";
-/// Begins tunnels.
+/// The listener that originates tunnels.
 pub(crate) const ORIGINATE: &str = "connect_originate";
-/// The cluster before [`ORIGINATE`], where no service has one.
+/// The cluster to [`ORIGINATE`], if no service has one.
 pub(crate) const ENCAP: &str = "encap";
-/// Begins the inner of two tunnels.
+/// The listener that originates the inner of two tunnels.
 pub(crate) const INNER: &str = "inner_connect_originate";
-/// Begins the outer of two tunnels.
+/// The listener that originates the outer of two tunnels.
 pub(crate) const OUTER: &str = "outer_connect_originate";
 /// Forwards the inner of two tunnels after the outer one was terminated.
 pub(crate) const FORWARD: &str = "forward_inner_connect";
 
 /// The filter state key of the identity of a tunnel's peer.
 pub(crate) const PEER_PRINCIPAL: &str = "io.istio.peer_principal";
-/// The key of the identity by which such a peer was answered.
+/// The filter state key of the local identity towards such a peer.
 pub(crate) const LOCAL_PRINCIPAL: &str = "io.istio.local_principal";
-/// The key of what such a peer says of itself, where that is only logged. Istio's filters have one of their own.
+/// The filter state key of the baggage of such a peer, if it is only logged. Istio's filters have their own key.
 pub(crate) const BAGGAGE: &str = "navarch.baggage";
-/// The key of endpoints' metadata that says where a tunnel leads, and where it is entered.
+/// The metadata key of endpoints with the destination of a tunnel, and its waypoint.
 pub(crate) const ORIGINAL_DST: &str = "envoy.filters.listener.original_dst";
 
-/// The label of what a controller made for a Gateway.
+/// The label of objects that a controller created for a Gateway.
 const MANAGED_LABEL: &str = "gateway.istio.io/managed";
 /// Its value for waypoints.
 const MANAGED_WAYPOINT: &str = "istio.io-mesh-controller";
 /// Its value for ingress gateways.
 const MANAGED_GATEWAY: &str = "istio.io-gateway-controller";
-/// The label and value by which such gateways were known before.
+/// The former label and value of such gateways.
 const INGRESS_LABEL: (&str, &str) = ("istio", "ingressgateway");
 
 /// The controller that manages the proxy, from its label.
@@ -74,28 +75,28 @@ impl Query for ManagedBy {
 
 impl ProxyQuery for ManagedBy {}
 
-/// Whether the clusters of the view's proxy send HBONE to endpoints that take it. Those of waypoints always do.
+/// Whether the clusters of the view's proxy send HBONE to endpoints that accept it. Those of waypoints always do.
 pub(crate) fn sends(view: &View<'_>) -> bool {
     view.mesh().settings.hbone.sends || view.proxy().kind() == ProxyKind::Waypoint
 }
 
-/// Whether the view's proxy, a sidecar, takes HBONE.
+/// Whether the view's proxy, a sidecar, accepts HBONE.
 pub(crate) fn is_taken_by_sidecar(view: &View<'_>) -> bool {
     view.mesh().settings.sidecar_listening_hbone && view.proxy().meta_bool("ENABLE_HBONE")
 }
 
-/// Whether the view's proxy wants no HBONE to be sent.
+/// Whether the view's proxy disables HBONE to it.
 pub(crate) fn is_declined(view: &View<'_>) -> bool {
     view.proxy().meta_bool("DISABLE_HBONE_SEND")
 }
 
-/// Whether the view's proxy discovers peer metadata by tunnels: Istio's own Envoy does.
+/// Whether the view's proxy discovers peer metadata through tunnels, as Istio's own Envoy does.
 fn knows_peers(view: &View<'_>) -> bool {
     view.proxy().supports("envoy.filters.http.peer_metadata")
 }
 
-/// Whether the view's proxy, a waypoint or an ingress gateway, has what it takes to reach other networks. Where networks are not
-/// joined, stock Envoys go without it.
+/// Whether the view's proxy, a waypoint or an ingress gateway, has the listeners and clusters to reach other networks.
+/// If networks are not joined, stock Envoys do not get them.
 pub(crate) fn leaves_network(view: &View<'_>) -> bool {
     let settings = &view.mesh().settings;
     match view.proxy().kind() {
@@ -115,7 +116,7 @@ pub(crate) fn leaves_network(view: &View<'_>) -> bool {
     }
 }
 
-/// Whether the proxy, a gateway, serves clients from outside of the mesh.
+/// Whether the proxy, a gateway, serves clients outside the mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct IsIngress;
 

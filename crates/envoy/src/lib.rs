@@ -1,7 +1,7 @@
-//! How a view becomes Envoy's resources: pure functions, one file per Envoy concept.
+//! Translation of a view to Envoy's resources: pure functions, one file per Envoy concept.
 //!
-//! Everything is read through [`View`], which records it. Knows no tasks, locks, sockets or clocks. Queries shared by several
-//! resources are in the module of the concept that they compute.
+//! All inputs are read through [`View`], which records the reads. There are no tasks, locks, sockets or clocks. Queries
+//! shared by several resources are in the module of the concept that they compute.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
@@ -73,7 +73,7 @@ impl Translator for EnvoyTranslator {
             ResourceType::NameTable => name_table::names(view),
             ResourceType::ProxyConfig => trust_bundle::names(view),
             ResourceType::Object(kind) => objects::names(kind, view),
-            // Those are kept.
+            // The names of these types are maintained incrementally.
             ResourceType::ObjectStatus
             | ResourceType::Endpoint
             | ResourceType::Route
@@ -115,7 +115,7 @@ impl Translator for EnvoyTranslator {
             ResourceType::ExtensionConfig => extensions::resource(name, view),
             ResourceType::ObjectStatus => gateway_api::status_resource(name, view),
             ResourceType::Object(kind) => objects::resource(kind, name, view),
-            // They are for ztunnel, and made by another translator.
+            // These types are for ztunnel, from another translator.
             ResourceType::Address | ResourceType::Workload | ResourceType::Authorization => None,
         }
     }

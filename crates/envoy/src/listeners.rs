@@ -37,13 +37,13 @@ use navarch_api::names::ResourceName;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
 
-/// The names of all that the proxy gets.
+/// The names of all listeners of the proxy.
 pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
     let names = patched::names(view).unwrap_or_else(|| generated_names(view));
     names.iter().map(ResourceName::new).collect()
 }
 
-/// The names of all that are generated for the proxy.
+/// The names of all listeners that are generated for the proxy.
 fn generated_names(view: &View<'_>) -> Vec<String> {
     match view.proxy().kind() {
         ProxyKind::Sidecar => sidecar_names(view).into_iter().chain(tunnel_name(view)).collect(),
@@ -60,7 +60,7 @@ fn generated_names(view: &View<'_>) -> Vec<String> {
     }
 }
 
-/// The name of the listener that begins tunnels, for proxies of workloads and gateways that send HBONE.
+/// The name of the listener that originates tunnels, for proxies of workloads and gateways that send HBONE.
 fn tunnel_name(view: &View<'_>) -> Option<String> {
     view.mesh().settings.hbone.sends.then(|| hbone::ORIGINATE.to_owned())
 }
@@ -71,7 +71,7 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     Some(encode(&listener))
 }
 
-/// Builds the one of this name as it is generated.
+/// Builds the generated listener of this name.
 fn build(name: &str, view: &View<'_>) -> Option<Listener> {
     let kind = view.proxy().kind();
     let listener = match kind {
@@ -94,14 +94,14 @@ fn build(name: &str, view: &View<'_>) -> Option<Listener> {
     Some(listener)
 }
 
-/// The names of the listeners by which a gateway between networks passes TLS on.
+/// The names of the listeners of a gateway between networks that pass TLS through.
 fn passthrough_names(view: &View<'_>) -> Vec<String> {
     if hbone::joins_networks(view) { gateway::names(view) } else { Vec::new() }
 }
 
 /// The names of a sidecar's listeners, each once.
 fn sidecar_names(view: &View<'_>) -> Vec<String> {
-    // Without a port to redirect to, sidecars have nothing to do.
+    // Without a redirection port sidecars have no listeners.
     if view.mesh().config.proxy_listen_port <= 0 {
         return Vec::new();
     }

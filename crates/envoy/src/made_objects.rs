@@ -1,4 +1,4 @@
-//! All that is made from Ingresses and from objects of the Gateway API, for people to read (`/debug/configz`).
+//! All objects that are generated from Ingresses and from objects of the Gateway API, for debugging (`/debug/configz`).
 
 use std::sync::Arc;
 
@@ -9,18 +9,19 @@ use navarch_api::object::Object;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// Asks for all that is made. Costs all of it: for an engine of the asker's own, not for the push thread's.
+/// Returns all generated objects, at the cost of generating all of them: to be run on a copy of the engine, not on the
+/// push thread.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DescribeMade;
 
-/// What is made from objects of other kinds, each kind by name.
+/// Generated objects, each kind by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MadeDescription {
     /// One for each Ingress and each listener.
     pub gateways: Vec<Arc<Object<Gateway>>>,
-    /// One for each host of Ingresses, and what routes become.
+    /// One for each host of Ingresses, and those of routes.
     pub virtual_services: Vec<Arc<Object<VirtualService>>>,
-    /// What policies of backends become.
+    /// Those of backend policies.
     pub destination_rules: Vec<Arc<Object<DestinationRule>>>,
 }
 

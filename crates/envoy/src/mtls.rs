@@ -1,8 +1,8 @@
 //! The mutual TLS mode that `PeerAuthentication` sets for workloads, and what clients derive from it.
 //!
-//! Servers ask [`of_proxy`] what their ports demand. Clients ask [`in_namespace`] about endpoints and [`of_service`] about a
-//! service as a whole, where only the policies of a namespace and of the mesh count, since nobody knows which workload will
-//! answer. Agrees with Istio's `pilot/pkg/model/authentication.go` and `pilot/pkg/security/authn`.
+//! Servers use [`of_proxy`] for the modes of their ports. Clients use [`in_namespace`] for endpoints and [`of_service`]
+//! for a service as a whole, where only the policies of a namespace and of the mesh apply, since the workload that will
+//! answer is unknown. Agrees with Istio's `pilot/pkg/model/authentication.go` and `pilot/pkg/security/authn`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 use navarch_registry::model::{Labels, Resolution, Service, ServiceKey, TlsMode};
 
-/// Whether a port takes mutual TLS.
+/// Whether a port accepts mutual TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MtlsMode {
     /// Mutual TLS is not accepted.
@@ -27,7 +27,7 @@ pub enum MtlsMode {
     Strict,
 }
 
-/// What all policies together ask of one workload.
+/// The modes of one workload, from all policies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WorkloadMtls {
     /// The mode of all ports that are not listed.
@@ -39,7 +39,7 @@ pub struct WorkloadMtls {
 /// The policies of one namespace, as the queries below need them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct NamespacePolicies {
-    /// The policy without a selector, the oldest if there are several. `Some(None)` is one that inherits.
+    /// The policy without a selector, the oldest if there are several. `Some(None)` is a policy that inherits.
     whole: Option<Option<MtlsMode>>,
     /// Policies with a selector, oldest first.
     selected: Vec<SelectedPolicy>,
@@ -48,7 +48,7 @@ struct NamespacePolicies {
 /// A policy for some workloads of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SelectedPolicy {
-    /// Labels that a workload must carry.
+    /// Labels that a workload must have.
     selector: Labels,
     /// The mode of all ports, `None` to inherit.
     mode: Option<MtlsMode>,
@@ -56,7 +56,7 @@ struct SelectedPolicy {
     ports: BTreeMap<u16, Option<MtlsMode>>,
 }
 
-/// The policies that can hold for workloads of a namespace.
+/// The policies that can apply to workloads of a namespace.
 #[derive(Clone, Debug)]
 pub struct NamespaceMtls {
     /// Those of the root namespace.
@@ -69,15 +69,15 @@ pub struct NamespaceMtls {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct PoliciesOf(Namespace);
 
-/// The mode that a namespace's own policy or the mesh's gives, `None` if there is neither.
+/// The mode of a namespace's own policy or the mesh's; `None` without such a policy.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct ModeOfNamespace(Namespace);
 
-/// What the policies ask of the view's proxy.
+/// The modes of the view's proxy.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct OfProxy;
 
-/// Whether connections to the original destination of a service port meet mutual TLS everywhere.
+/// Whether all endpoints accept mutual TLS on connections to the original destination of a service port.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct EveryEndpointSpeaksMtls {
     service: ServiceKey,
@@ -85,7 +85,7 @@ struct EveryEndpointSpeaksMtls {
 }
 
 impl MtlsMode {
-    /// From the mode of a policy; `None` for `UNSET`.
+    /// The mode of a policy; `None` for `UNSET`.
     fn of(mode: MutualTlsMode) -> Option<Self> {
         match mode {
             MutualTlsMode::Unset => None,
@@ -104,17 +104,17 @@ impl WorkloadMtls {
     }
 }
 
-/// What the policies ask of the view's proxy, by ports of its workload. All proxies with the same answer share what is built
-/// on it.
+/// The modes of the view's proxy, by ports of its workload. All proxies with the same modes share the results that
+/// depend on them.
 #[must_use]
 pub fn of_proxy(view: &View<'_>) -> Arc<WorkloadMtls> {
     view.derived(&OfProxy)
 }
 
-/// The best guess at the mode of a service port for clients, `None` for services outside the mesh.
+/// The presumed mode of a service port for clients, `None` for services outside the mesh.
 ///
-/// `passthrough` says that the client goes to the address it was bound for; then one endpoint without a sidecar turns mutual
-/// TLS off for all, since endpoints cannot be distinguished.
+/// `passthrough` means that the client connects to the original destination; then one endpoint without a sidecar
+/// disables mutual TLS for all, since endpoints cannot be distinguished.
 #[must_use]
 pub fn of_service(view: &View<'_>, service: &Service, port: u16, passthrough: bool) -> Option<MtlsMode> {
     if service.mesh_external {
@@ -140,7 +140,7 @@ fn root_namespace(view: &View<'_>) -> Namespace {
     Namespace::new(&view.mesh().config.root_namespace)
 }
 
-/// The policies that can hold for workloads of a namespace, read once for many workloads.
+/// The policies that can apply to workloads of a namespace, read once for many workloads.
 #[must_use]
 pub fn in_namespace(view: &View<'_>, namespace: &Namespace) -> NamespaceMtls {
     let root = root_namespace(view);
@@ -150,7 +150,8 @@ pub fn in_namespace(view: &View<'_>, namespace: &Namespace) -> NamespaceMtls {
 }
 
 impl NamespaceMtls {
-    /// As [`in_namespace`], from the policies of the root namespace and, for another one, its own: for those who ask for no proxy.
+    /// As [`in_namespace`], from the policies of the root namespace and of the namespace if that is another: for
+    /// callers without a proxy.
     #[must_use]
     pub fn of_policies<'a>(
         mesh: impl Iterator<Item = &'a Arc<Object<PeerAuthentication>>>,
@@ -159,7 +160,7 @@ impl NamespaceMtls {
         Self { mesh: Arc::new(NamespacePolicies::new(mesh)), own: own.map(|own| Arc::new(NamespacePolicies::new(own))) }
     }
 
-    /// Lays the policies that select a workload over each other: mesh, namespace, workload, port.
+    /// Merges the policies that select a workload: mesh, namespace, workload, port.
     #[must_use]
     pub fn of(&self, selects: impl Fn(&Labels) -> bool) -> WorkloadMtls {
         let own = self.own.as_deref();
@@ -177,7 +178,7 @@ impl NamespaceMtls {
 }
 
 impl NamespacePolicies {
-    /// Sorts out the policies of one namespace.
+    /// Groups the policies of one namespace.
     fn new<'a>(objects: impl Iterator<Item = &'a Arc<Object<PeerAuthentication>>>) -> Self {
         let mut objects: Vec<&Arc<Object<PeerAuthentication>>> = objects.collect();
         objects.sort_by(|a, b| (a.meta.created, &a.meta.key.name).cmp(&(b.meta.created, &b.meta.key.name)));
@@ -215,7 +216,7 @@ impl Query for ModeOfNamespace {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let root = root_namespace(view);
-        // A mesh policy that inherits is permissive; a namespace policy that inherits is what the mesh says.
+        // A mesh policy that inherits is permissive; a namespace policy that inherits has the mode of the mesh.
         let mesh = view.get(&PoliciesOf(root.clone())).whole.map(Option::unwrap_or_default);
         if self.0 == root {
             return mesh;

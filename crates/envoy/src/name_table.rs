@@ -1,7 +1,8 @@
 //! NDS: the names that the agent of a proxy resolves itself, with the addresses of each.
 //!
-//! A headless service resolves to the addresses of its pods, and each pod that has a subdomain has a name of its own. What one
-//! service brings is a query of its own, so that an endpoint's change costs its service's entries and the table around them.
+//! A headless service resolves to the addresses of its pods, and each pod with a subdomain has a name of its own. The
+//! entries of one service are a separate query, so that a changed endpoint costs its service's entries and the table of
+//! all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,17 +20,17 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Endpoint, Health, Registry, Resolution, Service};
 
-/// How a table calls the registry of Kubernetes.
+/// The registry name of Kubernetes Services in tables.
 const KUBERNETES: &str = "Kubernetes";
-/// How a table calls that of ServiceEntries.
+/// The registry name of ServiceEntries in tables.
 const EXTERNAL: &str = "External";
-/// The domain of services that clusters share (MCS), whose short names stay those of the cluster's own services.
+/// The domain of services that clusters share (MCS); their short names are those of the cluster's own services.
 const CLUSTER_SET: &str = ".clusterset.local";
 
-/// What one service of an egress listener brings to the table.
+/// The entries of one service of an egress listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NamesOf {
-    /// The place of the egress listener.
+    /// The index of the egress listener.
     egress: usize,
     service: ServiceRef,
 }
@@ -45,7 +46,7 @@ struct Names {
     pods: BTreeMap<String, NameInfo>,
 }
 
-/// The names of all tables: there is one, without a name.
+/// The names of all tables: there is one, with an empty name.
 pub(super) fn names(_view: &View<'_>) -> Vec<ResourceName> {
     vec![ResourceName::default()]
 }
@@ -54,7 +55,7 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     name.is_empty().then(|| encode(&table(view)))
 }
 
-/// Puts together what all services bring.
+/// Combines the entries of all services.
 fn table(view: &View<'_>) -> NameTable {
     let mut table: BTreeMap<String, NameInfo> = BTreeMap::new();
     for egress in 0..sidecar_scope::egress_listeners(view).len() {
@@ -69,7 +70,7 @@ fn table(view: &View<'_>) -> NameTable {
     NameTable { table }
 }
 
-/// Adds the addresses of a service. A Kubernetes Service owns its host; others share it.
+/// Adds the addresses of a service. A Kubernetes Service owns its host; other services share it.
 fn add(table: &mut BTreeMap<String, NameInfo>, host: &str, own: &NameInfo) {
     match table.get_mut(host) {
         None => _ = table.insert(host.to_owned(), own.clone()),
@@ -105,12 +106,12 @@ impl Query for NamesOf {
     }
 }
 
-/// The pods behind a headless service, as far as the proxy can reach them.
+/// The pods of a headless service that the proxy can reach.
 #[derive(Default)]
 struct Pods {
     /// The addresses of the service's own name.
     addresses: Vec<String>,
-    /// The addresses by the name of a pod, in the proxy's cluster.
+    /// The addresses by pod name, in the proxy's cluster.
     local: BTreeMap<PodName, Vec<String>>,
     /// The same for other clusters.
     remote: BTreeMap<PodName, Vec<String>>,
@@ -118,14 +119,14 @@ struct Pods {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PodName {
-    /// In full.
+    /// The full name.
     host: String,
     /// `<hostname>.<subdomain>`.
     short: String,
 }
 
 impl Pods {
-    /// Sorts the endpoints of all ports out, each pod once.
+    /// Groups the endpoints of all ports, each pod once.
     fn of(view: &View<'_>, service: &Service) -> Self {
         let mut pods = Self::default();
         let Some(endpoints) = view.endpoints(&service.key) else { return pods };
@@ -148,7 +149,7 @@ impl Pods {
                 let place = if in_cluster { &mut pods.local } else { &mut pods.remote };
                 place.entry(name).or_default().extend(addresses.clone());
             }
-            // Traffic to other networks must pass their gateways, which an address would not.
+            // Traffic to other networks must pass their gateways, so pod addresses there are skipped.
             if in_network && (in_cluster || everywhere) {
                 pods.addresses.extend(addresses);
             }
@@ -156,7 +157,7 @@ impl Pods {
         pods
     }
 
-    /// The entries of single pods: those of the own cluster first.
+    /// The entries of single pods: those of the proxy's own cluster take precedence.
     fn named(&self, service: &Service) -> BTreeMap<String, NameInfo> {
         let all = self.remote.iter().chain(&self.local);
         let entry = |(name, addresses): (&PodName, &Vec<String>)| {
@@ -173,23 +174,23 @@ impl Pods {
     }
 }
 
-/// Whether an endpoint's addresses can be resolved to.
+/// Whether a name can resolve to an endpoint's addresses.
 fn is_usable(endpoint: &Arc<Endpoint>, service: &Service) -> bool {
     endpoint.addresses.iter().all(|address| is_address(address))
         && (service.kubernetes.publish_not_ready || endpoint.health == Health::Healthy)
 }
 
-/// Whether two ids are one, or one of them is not known.
+/// Whether two ids are equal, or one of them is empty.
 fn same_or_empty(a: &str, b: &str) -> bool {
     a.is_empty() || b.is_empty() || a == b
 }
 
-/// Whether the text is an IP address: no CIDR, and no name.
+/// Whether the text is an IP address: not a CIDR, and not a name.
 fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// How a table calls the registry of a service.
+/// The registry name of a service in tables.
 fn registry_name(service: &Service) -> &'static str {
     match service.registry {
         Registry::Kubernetes => KUBERNETES,
@@ -197,7 +198,7 @@ fn registry_name(service: &Service) -> &'static str {
     }
 }
 
-/// What the agent derives short names from; only Kubernetes Services have them.
+/// The fields from which the agent derives short names; only set for Kubernetes Services.
 fn short_names(service: &Service) -> NameInfo {
     let mut info = NameInfo { registry: registry_name(service).to_owned(), ..NameInfo::default() };
     if service.registry == Registry::Kubernetes && !service.key.hostname.as_str().ends_with(CLUSTER_SET) {

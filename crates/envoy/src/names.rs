@@ -1,4 +1,4 @@
-//! Cluster names: the keys by which clusters, endpoints and routes find each other.
+//! Cluster names: the keys of clusters, endpoints and routes.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use navarch_api::names::{Hostname, ResourceName};
 
 use crate::hbone;
 
-/// Catches traffic that must go nowhere.
+/// The cluster that drops traffic.
 pub const BLACK_HOLE: &str = "BlackHoleCluster";
-/// Sends traffic where the client wanted it to go.
+/// The cluster to the original destination.
 pub const PASSTHROUGH: &str = "PassthroughCluster";
-/// As [`PASSTHROUGH`], for traffic that comes in.
+/// As [`PASSTHROUGH`], for inbound traffic.
 pub const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
-/// Sends traffic to the host that a request names, whatever it is.
+/// The cluster to the host that a request names, whatever it is.
 pub const ALLOW_ANY_DYNAMIC_DNS: &str = "AllowAnyDynamicDNSCluster";
 /// The endpoints of the proxy's own workload, which its bootstrap declares for zone-aware balancing.
 pub const SELF_DISCOVERY: &str = "local_cluster";
 
-/// What stands between the parts of a name by which gateways route, which must be good as an SNI.
+/// The separator in names of SNI routing, which must be valid as an SNI.
 const SNI_SEPARATOR: &str = "_.";
 
-/// An outbound cluster's name, taken apart: `outbound|<port>|<subset>|<host>`.
+/// A parsed name of an outbound cluster: `outbound|<port>|<subset>|<host>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OutboundCluster {
     /// The service port.
@@ -31,12 +31,12 @@ pub struct OutboundCluster {
     pub host: Hostname,
 }
 
-/// The name of a cluster of a service at its waypoint, taken apart: `inbound-vip|<port>|<transport>[/<subset>]|<host>`.
+/// A parsed name of a service's cluster at its waypoint: `inbound-vip|<port>|<transport>[/<subset>]|<host>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VipCluster {
     /// The service port.
     pub port: u16,
-    /// How the port is taken.
+    /// The transport of the port.
     pub transport: VipTransport,
     /// The subset, empty for the whole service.
     pub subset: String,
@@ -44,21 +44,21 @@ pub struct VipCluster {
     pub host: Hostname,
 }
 
-/// How a waypoint takes a port of a service.
+/// The transport of a service port at a waypoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VipTransport {
-    /// As HTTP.
+    /// HTTP.
     Http,
-    /// As bytes.
+    /// TCP.
     Tcp,
 }
 
-/// The name of any cluster, taken apart.
+/// A parsed name of any cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClusterName {
     /// A port of a service, or of a subset of one.
     Outbound(OutboundCluster),
-    /// The same for a gateway that passes mutual TLS on by SNI, which is this name.
+    /// The same for a gateway that passes mutual TLS through by SNI, which is this name.
     SniRouted(OutboundCluster),
     /// A port of the workload.
     Inbound(u16),
@@ -70,7 +70,7 @@ pub enum ClusterName {
     InboundPassthrough,
     /// [`ALLOW_ANY_DYNAMIC_DNS`].
     AllowAnyDynamicDns,
-    /// The server of credentials on a socket of the proxy's pod.
+    /// The SDS server on a socket of the proxy's pod.
     ExternalSds,
     /// A port of a service at its waypoint.
     InboundVip(VipCluster),
@@ -81,22 +81,22 @@ pub enum ClusterName {
 /// The tunnel clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TunnelCluster {
-    /// Takes what came through a tunnel.
+    /// For traffic from a terminated tunnel.
     Main,
-    /// Leads into tunnels.
+    /// To the listener that originates tunnels.
     Encap,
-    /// Begins tunnels.
+    /// Originates tunnels.
     Originate,
-    /// Leads into the inner of two tunnels.
+    /// To the inner of two tunnels.
     Inner,
-    /// Leads into the outer of two tunnels.
+    /// To the outer of two tunnels.
     Outer,
-    /// Hands the inner of two tunnels on.
+    /// Forwards the inner of two tunnels.
     Forward,
 }
 
 impl TunnelCluster {
-    /// All of them.
+    /// All tunnel clusters.
     const ALL: [Self; 6] = [Self::Main, Self::Encap, Self::Originate, Self::Inner, Self::Outer, Self::Forward];
 
     /// Its name.
@@ -114,7 +114,7 @@ impl TunnelCluster {
 }
 
 impl VipTransport {
-    /// As names have it.
+    /// The text in names.
     fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -143,7 +143,7 @@ impl VipCluster {
         if self.subset.is_empty() { transport.to_owned() } else { format!("{transport}/{}", self.subset) }
     }
 
-    /// Takes a name apart.
+    /// Parses a name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let (port, rest) = name.strip_prefix("inbound-vip|")?.split_once('|')?;
@@ -157,7 +157,7 @@ impl VipCluster {
         Some(Self { port: port.parse().ok()?, transport, subset: subset.to_owned(), host: Hostname::new(host) })
     }
 
-    /// As a resource name.
+    /// The resource name.
     #[must_use]
     pub fn resource_name(&self) -> ResourceName {
         ResourceName::new(self.to_string())
@@ -171,32 +171,32 @@ impl fmt::Display for VipCluster {
 }
 
 impl OutboundCluster {
-    /// From its parts.
+    /// A name from its parts.
     #[must_use]
     pub fn new(port: u16, subset: &str, host: &Hostname) -> Self {
         Self { port, subset: subset.to_owned(), host: host.clone() }
     }
 
-    /// Takes `outbound|<port>|<subset>|<host>` apart.
+    /// Parses `outbound|<port>|<subset>|<host>`.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::parse_rest(name.strip_prefix("outbound|")?, "|")
     }
 
-    /// Takes `<port>|<subset>|<host>` apart.
+    /// Parses `<port>|<subset>|<host>`.
     fn parse_rest(rest: &str, separator: &str) -> Option<Self> {
         let (port, rest) = rest.split_once(separator)?;
         let (subset, host) = rest.split_once(separator)?;
         Some(Self { port: port.parse().ok()?, subset: subset.to_owned(), host: Hostname::new(host) })
     }
 
-    /// As a resource name.
+    /// The resource name.
     #[must_use]
     pub fn resource_name(&self) -> ResourceName {
         ResourceName::new(self.to_string())
     }
 
-    /// The form that gateways route by, which is also the SNI that clients send: `outbound_.<port>_.<subset>_.<host>`.
+    /// The form for SNI routing of gateways, which clients send as SNI: `outbound_.<port>_.<subset>_.<host>`.
     #[must_use]
     pub fn sni(&self) -> String {
         let Self { port, subset, host } = self;
@@ -205,7 +205,7 @@ impl OutboundCluster {
 }
 
 impl ClusterName {
-    /// Takes a cluster's name apart; `None` for names that nothing here gives.
+    /// Parses a cluster name; `None` for names that are not generated here.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         match name {

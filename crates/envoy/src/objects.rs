@@ -1,7 +1,7 @@
 //! Istio's objects as users wrote them, for control planes that take their configuration from this one (MCP over xDS).
 //!
-//! What follows from other objects, such as the VirtualServices of an Ingress, is not among them: it is rebuilt wherever those
-//! are.
+//! Objects that are generated from others, such as the VirtualServices of an Ingress, are not included: the receiving
+//! control plane generates them again.
 
 use bytes::Bytes;
 

@@ -1,14 +1,14 @@
-//! EnvoyFilter: what users change of the generated resources.
+//! EnvoyFilter: changes of users to the generated resources.
 //!
 //! ```text
 //! EnvoyFilter ─▶ compiled once ─┬▶ those that apply to the proxy, by class and in order ─▶ patched resource
 //!                 proxy ────────┘
 //! ```
 //!
-//! Which patches apply is an attribute of the proxy: proxies to which the same ones apply share the results, and
-//! where no object patches a class, nothing is asked and nothing is taken apart. Agrees in meaning with Istio's
-//! `pilot/pkg/networking/core/envoyfilter`. Where istiod gives up on all patches since one does not fit what it would be
-//! merged into, only that one is left out here.
+//! The applying patches are an attribute of the proxy: proxies with the same patches share the results, and if no
+//! object patches a class, the attribute is not read and resources are not decoded. Agrees in meaning with Istio's
+//! `pilot/pkg/networking/core/envoyfilter`. istiod skips all patches if one cannot be merged; here only that one is
+//! skipped.
 
 mod attach;
 pub mod clusters;

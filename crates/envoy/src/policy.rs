@@ -1,4 +1,4 @@
-//! Which policies hold for a proxy: by selector, by the gateway that it serves, by their namespace.
+//! Which policies apply to a proxy: by selector, by the Gateway that it serves, by namespace.
 //!
 //! Shared by all kinds that are attached in the same way. Agrees with Istio's `pilot/pkg/model/policyattachment.go`.
 
@@ -65,26 +65,26 @@ impl Policy for TrafficExtension {
     }
 }
 
-/// A service that policies can be for, at the waypoint before it.
+/// A service as the target of policies, at its waypoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyService {
     /// The namespace of the object that declares it.
     pub namespace: Namespace,
     /// The name of that object.
     name: Arc<str>,
-    /// Whether that is a Service or a ServiceEntry.
+    /// Whether the object is a Service or a ServiceEntry.
     registry: Registry,
 }
 
 impl PolicyService {
-    /// The one that policies for a service name.
+    /// The target for a service.
     #[must_use]
     pub fn new(service: &Service) -> Self {
         let origin = &service.origin.name;
         Self { namespace: service.key.namespace.clone(), name: origin.name.clone(), registry: service.registry }
     }
 
-    /// Whether a reference of a policy of `namespace` means it.
+    /// Whether a reference of a policy of `namespace` is to this service.
     fn is_meant(&self, target: &PolicyTargetReference, namespace: &Namespace) -> bool {
         let is_kind = match self.registry {
             Registry::Kubernetes => matches!(target.group.as_str(), "" | "core") && target.kind == "Service",
@@ -94,7 +94,7 @@ impl PolicyService {
     }
 }
 
-/// The Gateway that the proxy serves.
+/// The Gateway of the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServedGateway;
 
@@ -108,7 +108,7 @@ impl Query for ServedGateway {
 
 impl ProxyQuery for ServedGateway {}
 
-/// The namespaces in which there are objects of a kind. One query type for each kind.
+/// The namespaces with objects of a kind. One query type for each kind.
 struct Inhabited<T>(PhantomData<fn() -> T>);
 
 impl<T: Policy> Query for Inhabited<T> {
@@ -149,15 +149,15 @@ pub fn root_namespace(view: &View<'_>) -> Namespace {
     Namespace::new(&view.mesh().config.root_namespace)
 }
 
-/// The policies that hold for the view's proxy: those of the root namespace first, then those of its own, each the oldest
-/// first.
+/// The policies that apply to the view's proxy: those of the root namespace first, then those of its own, each the
+/// oldest first.
 #[must_use]
 pub fn attached<T: Policy>(view: &View<'_>) -> Vec<Arc<Object<T>>> {
     attached_in::<T>(view, &namespaces::<T>(view), None)
 }
 
-/// The policies of these namespaces, which are in reach, that hold for the view's proxy, each namespace's oldest first. Those for
-/// `service` hold, too: a waypoint is asked service by service. The namespace of the service comes last.
+/// The policies of these namespaces, which can apply, that apply to the view's proxy, the oldest of each namespace
+/// first. Those for `service` are included: a waypoint reads them by service. The namespace of the service comes last.
 #[must_use]
 pub fn attached_in<T: Policy>(
     view: &View<'_>,
@@ -190,7 +190,7 @@ pub fn oldest_first<'a, T: Policy>(view: &'a View<'_>, namespace: &Namespace) ->
     objects
 }
 
-/// The order of ages; names part those of one age.
+/// Orders by age; equally old ones by name.
 fn by_age(a: &ObjectMeta, b: &ObjectMeta) -> std::cmp::Ordering {
     (a.created, &a.key.name).cmp(&(b.created, &b.key.name))
 }
@@ -224,7 +224,7 @@ fn labels(selector: &PolicyWorkloadSelector) -> Labels {
     selector.match_labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()
 }
 
-/// Whether a policy is for the pods of the view's proxy by its selector, a waypoint being no more than a gateway here.
+/// Whether a policy selects the pods of the view's proxy by its selector; waypoints are treated as gateways here.
 #[must_use]
 pub fn selects<T: Policy>(view: &View<'_>, policy: &Object<T>) -> bool {
     let proxy = view.proxy();
@@ -240,7 +240,7 @@ pub fn selects<T: Policy>(view: &View<'_>, policy: &Object<T>) -> bool {
     targets.iter().any(|target| is_gateway(view, target, &policy.meta.key.namespace, gateway))
 }
 
-/// Whether a reference of a policy of `namespace` means the Gateway that the view's proxy serves.
+/// Whether a reference of a policy of `namespace` is to the Gateway of the view's proxy.
 fn is_gateway(view: &View<'_>, target: &PolicyTargetReference, namespace: &Namespace, gateway: &str) -> bool {
     let PolicyTargetReference { group, kind, name, namespace: elsewhere } = target;
     group == "gateway.networking.k8s.io"

@@ -1,6 +1,6 @@
-//! Texts as regular expressions for themselves.
+//! Quoting of texts in regular expressions.
 
-/// A text as an expression for itself, by the rules of Go's `regexp.QuoteMeta`.
+/// A regular expression that matches exactly this text, by the rules of Go's `regexp.QuoteMeta`.
 #[must_use]
 pub(crate) fn quote_meta(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len());

@@ -6,9 +6,9 @@
 //!                                └───────▶ virtual hosts ─────────────┴▶ bytes of each ──joined──▶ route configuration
 //! ```
 //!
-//! A route configuration is joined from the bytes of its virtual hosts, each of them a query: an edited VirtualService
-//! translates its own hosts anew and copies the others. Agrees in meaning with Istio's `networking/core/httproute.go` and
-//! `networking/core/route`.
+//! A route configuration is concatenated from the bytes of its virtual hosts, each of which is a query: after an edit
+//! of a VirtualService its own hosts are translated again and the others copied. Agrees in meaning with Istio's
+//! `networking/core/httproute.go` and `networking/core/route`.
 
 mod action;
 mod context;
@@ -66,14 +66,14 @@ pub fn unknown_hosts(view: &View<'_>) -> VirtualHost {
     default_route::catch_all(&sidecar_scope::outbound_policy(view), *view.derived(&settings::RouteHeaders))
 }
 
-/// The filter that keeps the sessions of a service, where it has such sessions.
+/// The filter for persistent sessions of a service, if it has such sessions.
 pub(super) fn session_filter(view: &View<'_>, service: &Service) -> Option<HttpFilter> {
     let settings = view.get(&settings::RouteSettings);
     let session = stateful_session::of_service(service, settings.session_labels.as_ref())?;
     Some(filter(stateful_session::FILTER, &session))
 }
 
-/// The other names under which clients of the proxy's DNS domain know a host.
+/// The other names of a host for clients of the proxy's DNS domain.
 #[must_use]
 pub fn other_names(view: &View<'_>, host: &Hostname) -> Vec<String> {
     let all = domains::derived(view, host.as_str(), domains::PortForm::Bare).into_iter();
@@ -90,12 +90,12 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     }
 }
 
-/// The names of the virtual hosts of a route configuration that the proxy gets one by one.
+/// The names of the virtual hosts of a route configuration that uses on-demand virtual hosts (VHDS).
 pub(super) fn host_names(of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
     if vhds::is_enabled(view) { vhds::names(view, of.as_str()) } else { Vec::new() }
 }
 
-/// The virtual host of this name, `<route configuration>/<virtual host>`, for proxies that get them one by one.
+/// The virtual host of this name, `<route configuration>/<virtual host>`, for proxies with on-demand virtual hosts.
 pub(super) fn host(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let (routes, host) = name.as_str().rsplit_once('/')?;
     if vhds::is_enabled(view) { vhds::host(view, routes, host) } else { None }

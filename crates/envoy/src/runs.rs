@@ -1,19 +1,19 @@
-//! Long lists cut into runs, so that a change of one thing in a list looks at its run and not at all the others.
+//! Long lists cut into runs, so that a change of one item rechecks its run and not all items.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use navarch_api::hash::keyed_hash;
 
-/// How many things a run has on average.
+/// Mean number of items in a run.
 const MEAN_RUN_LENGTH: u64 = 32;
-/// The longest run.
+/// Maximum number of items in a run.
 const MAX_RUN: usize = 128;
 
-/// Things that follow each other in a list. As a key it costs the same however many they are.
+/// Consecutive items of a list. As a key its cost is independent of the number of items.
 #[derive(Clone, Debug)]
 pub(crate) struct Run<T> {
-    /// Hash of the things.
+    /// Hash of the items.
     hash: u64,
     items: Arc<[T]>,
 }

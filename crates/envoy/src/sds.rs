@@ -1,4 +1,4 @@
-//! Where proxies get keys, certificates and roots: references to secrets, never the secrets.
+//! References to keys, certificates and roots for proxies. The secrets themselves are never in other resources.
 //!
 //! Shared by clusters and listeners. Names agree with Istio's `pkg/model/sds.go` and `pilot/pkg/model/credentials`.
 
@@ -16,46 +16,46 @@ use navarch_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
 pub const WORKLOAD: &str = "default";
 /// The roots of the mesh.
 pub const ROOT: &str = "ROOTCA";
-/// What the name of a secret's CA part ends in.
+/// Suffix of the resource name of a secret's CA part.
 pub const CA_SUFFIX: &str = "-cacert";
 
 /// The cluster of the proxy's agent.
 const AGENT_CLUSTER: &str = "sds-grpc";
-/// The cluster of a server of the user's that serves files.
+/// The cluster of a user's server that serves files.
 const FILES_CLUSTER: &str = "sds-files-grpc";
-/// The cluster of a server of the user's that serves credentials.
+/// The cluster of a user's server that serves credentials.
 pub const EXTERNAL_CLUSTER: &str = "sds-external";
-/// What the name of a credential from such a server starts with.
+/// Prefix of the names of credentials from such a server.
 const EXTERNAL_PREFIX: &str = "sds://";
-/// What the name of the workload's own certificate as a credential starts with.
+/// Prefix of credential names that mean the workload's own certificate.
 pub const BUILTIN_PREFIX: &str = "builtin://";
-/// What the name of a credential that must never work starts with.
+/// Prefix of credential names that must never resolve.
 pub const INVALID_PREFIX: &str = "invalid://";
-/// What the name of a ConfigMap as a credential starts with.
+/// Prefix of credential names that mean a ConfigMap.
 pub const CONFIG_MAP_PREFIX: &str = "configmap://";
-/// What the name of a Kubernetes Secret starts with.
+/// Prefix of the names of Kubernetes Secrets.
 pub const SECRET_PREFIX: &str = "kubernetes://";
-/// What the name of a Secret that the Gateway API names starts with.
+/// Prefix of the names of Secrets that the Gateway API references.
 pub const GATEWAY_SECRET_PREFIX: &str = "kubernetes-gateway://";
 
 /// The SDS cluster of credentials with names that start with `sds://`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ExternalServer {
-    /// Nobody: they are Kubernetes Secrets after all.
+    /// None: these credentials are Kubernetes Secrets.
     #[default]
     None,
     /// A server on a socket of the proxy's pod.
     Socket,
     /// A service of the mesh.
     Service {
-        /// The cluster by which it is reached.
+        /// The cluster of the service.
         cluster: String,
         /// Its host.
         host: String,
     },
 }
 
-/// A secret that the agent serves. The workload's own certificate and the roots of the mesh are waited for without limit.
+/// A secret that the agent serves. The workload's own certificate and the mesh roots have no initial fetch timeout.
 #[must_use]
 pub fn secret(name: &str) -> SdsSecretConfig {
     let mut config = from_server(name, AGENT_CLUSTER, "");
@@ -67,13 +67,13 @@ pub fn secret(name: &str) -> SdsSecretConfig {
     config
 }
 
-/// A secret out of files, from the agent, or from the user's own server if the proxy has one (`own_server`).
+/// A secret from files, served by the agent, or by the user's own server if the proxy has one (`own_server`).
 #[must_use]
 pub fn file_secret(name: &str, own_server: bool) -> SdsSecretConfig {
     if own_server && !matches!(name, WORKLOAD | ROOT) { from_server(name, FILES_CLUSTER, "") } else { secret(name) }
 }
 
-/// A secret by the credential name that users write.
+/// A secret by the credential name in the configuration.
 #[must_use]
 pub fn credential(name: &str, external: &ExternalServer) -> SdsSecretConfig {
     let builtin_root = name.strip_prefix(BUILTIN_PREFIX) == Some(CA_SUFFIX);
@@ -85,7 +85,7 @@ pub fn credential(name: &str, external: &ExternalServer) -> SdsSecretConfig {
     }
     let plain = name.strip_prefix(EXTERNAL_PREFIX);
     match (plain, external) {
-        // Servers on sockets have always been sent the whole name.
+        // Servers on sockets always get the whole name.
         (Some(_), ExternalServer::Socket) => from_server(name, EXTERNAL_CLUSTER, ""),
         (Some(plain), ExternalServer::Service { cluster, host }) => from_server(plain, cluster, host),
         (Some(plain), ExternalServer::None) => from_control_plane(plain),
@@ -93,7 +93,7 @@ pub fn credential(name: &str, external: &ExternalServer) -> SdsSecretConfig {
     }
 }
 
-/// Trusts what the roots of `secret` prove, narrowed down by `context`.
+/// Validation by the roots of `secret`, restricted by `context`.
 #[must_use]
 pub fn trust(context: CertificateValidationContext, secret: SdsSecretConfig) -> ValidationContextType {
     ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
@@ -103,7 +103,7 @@ pub fn trust(context: CertificateValidationContext, secret: SdsSecretConfig) -> 
     })
 }
 
-/// Demands one of these names of a certificate; no names demand nothing.
+/// Requires one of these names of a certificate; without names nothing is required.
 #[allow(deprecated, reason = "Envoy's newer field needs the kind of each name, which users do not write")]
 #[must_use]
 pub fn names<S: AsRef<str>>(names: &[S]) -> CertificateValidationContext {
@@ -149,7 +149,7 @@ fn from_server(name: &str, cluster: &str, authority: &str) -> SdsSecretConfig {
     }
 }
 
-/// A secret that the control plane serves. It may not exist, so the proxy must not wait for it without limit.
+/// A secret that the control plane serves. It may not exist, so the proxy must not wait for it indefinitely.
 fn from_control_plane(name: &str) -> SdsSecretConfig {
     SdsSecretConfig {
         name: resource_name(name),

@@ -1,4 +1,4 @@
-//! Keys, certificates and roots for proxies (SDS over ADS), out of Kubernetes Secrets and ConfigMaps.
+//! Keys, certificates and roots for proxies (SDS over ADS), from Kubernetes Secrets and ConfigMaps.
 //!
 //! ```text
 //! resource name ─▶ reference ─▶ may this proxy read it? ─no─▶ nothing, and a remark
@@ -7,9 +7,9 @@
 //!                        Secret or ConfigMap ─▶ material ─▶ Envoy's Secret
 //! ```
 //!
-//! Access is decided in every computation, from the verified identity of the stream and never from node metadata, so that
-//! nothing cached for one proxy can be sent to another. What a proxy may not read is not looked at: it learns not even whether
-//! it exists. Agrees with `pilot/pkg/xds/sds.go` and `pilot/pkg/credentials/kube`.
+//! Access is decided in every computation, from the verified identity of the stream and never from node metadata, so
+//! that no result cached for one proxy can be sent to another. Secrets that a proxy may not read are not read: it
+//! cannot find out whether they exist. Agrees with `pilot/pkg/xds/sds.go` and `pilot/pkg/credentials/kube`.
 
 mod material;
 mod pem;
@@ -44,7 +44,7 @@ enum Refusal {
     /// The stream has no verified identity.
     #[error("only proxies with a verified identity get secrets: connect over TLS and authenticate")]
     Stranger,
-    /// It lives in another namespace.
+    /// It is in another namespace.
     #[error(
         "it is not in the proxy's namespace, {0}; a reference across namespaces needs a Gateway of the Gateway API and a ReferenceGrant"
     )]
@@ -52,7 +52,7 @@ enum Refusal {
     /// No Gateway that the proxy serves may refer to it.
     #[error("no Gateway of the proxy may refer to it; a reference across namespaces needs a ReferenceGrant")]
     Unverified,
-    /// The API server does not let the service account list secrets.
+    /// The API server does not allow the service account to list secrets.
     #[error("service account {0} is not authorized to list secrets in its namespace")]
     Unauthorised(NamespacedName),
     /// The proxy is in a cluster whose secrets are not read.
@@ -60,7 +60,8 @@ enum Refusal {
     OtherCluster(String),
 }
 
-/// The secret of a resource name for the view's proxy; `None`, with a remark, where it may not have it or there is none.
+/// The secret of a resource name for the view's proxy; `None`, with a remark, if the proxy may not read it or it does
+/// not exist.
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let reference = match Reference::parse(name.as_str()) {
         Ok(reference) => reference,
@@ -90,14 +91,14 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     }
 }
 
-/// The name of the object behind a reference, if the proxy may read it.
+/// The name of the referenced object, if the proxy may read it.
 fn admit(reference: &Reference, name: &ResourceName, view: &View<'_>) -> Result<NamespacedName, Refusal> {
     let proxy = view.proxy();
     let namespace = proxy.verified_namespace().ok_or(Refusal::Stranger)?;
     check_cluster(view)?;
     let object = |of: &Namespace| NamespacedName::of(of.clone(), reference.name.clone());
     match &reference.store {
-        // What is read of ConfigMaps is public, and clients are to read that of the servers they talk to.
+        // The read part of ConfigMaps is public, and clients must be able to read that of their servers.
         Store::ConfigMap(of) => Ok(object(of)),
         Store::GatewaySecret(of) => {
             let verified = gateway::refers_to_secret(view, name.as_str());
@@ -139,7 +140,7 @@ fn check_account(view: &View<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// Makes the secret.
+/// Builds the secret.
 fn build(
     reference: &Reference,
     key: &NamespacedName,
@@ -170,7 +171,7 @@ fn build(
     Ok(EnvoySecret { name: name.to_string(), r#type: Some(content) })
 }
 
-/// The first Secret of these names that is there: in the proxy's own cluster, else in that which configures the mesh.
+/// The first existing Secret of these names: in the proxy's own cluster, else in the one that configures the mesh.
 fn first_of<const N: usize>(view: &View<'_>, names: [&NamespacedName; N]) -> Option<Arc<Object<Secret>>> {
     let home = view.proxy().home();
     let reads_home = home != Home::Config && view.mesh().settings.clusters.remote_credentials;
@@ -178,7 +179,7 @@ fn first_of<const N: usize>(view: &View<'_>, names: [&NamespacedName; N]) -> Opt
     homes.into_iter().find_map(|home| names.into_iter().find_map(|name| view.object_in::<Secret>(&home, name).cloned()))
 }
 
-/// Roots and revocations as Envoy checks with them.
+/// The validation context with roots and revocations.
 fn validation(roots: Roots, name: &ResourceName, view: &View<'_>) -> secret::Type {
     if let Err(fault) = pem::check_certificates(&roots.certificates, "the CA certificates") {
         view.remark(format!("secret {name} is served but is invalid: {fault}"));
@@ -190,7 +191,7 @@ fn validation(roots: Roots, name: &ResourceName, view: &View<'_>) -> secret::Typ
     })
 }
 
-/// Bytes within the message.
+/// An inline data source.
 fn inline(bytes: Bytes) -> DataSource {
     DataSource { specifier: Some(data_source::Specifier::InlineBytes(bytes)), ..DataSource::default() }
 }

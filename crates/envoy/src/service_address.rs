@@ -1,7 +1,7 @@
-//! The virtual addresses by which a proxy reaches a service.
+//! The virtual addresses of a service for a proxy.
 //!
-//! Agrees with `GetAddressForProxy` and `GetAllAddressesForProxy` of Istio's `pilot/pkg/model/service.go`. Asks the proxy for its
-//! cluster, its address families and its DNS capture only where the service's addresses make them matter.
+//! Agrees with `GetAddressForProxy` and `GetAllAddressesForProxy` of Istio's `pilot/pkg/model/service.go`. The proxy's
+//! cluster, address families and DNS capture are read only if the result depends on them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use navarch_push::proxy::{IpFamilies, ProxyKind};
 use navarch_push::view::View;
 use navarch_registry::model::Service;
 
-/// The address of services that have none.
+/// The address of services without one.
 pub const UNSPECIFIED: &str = "0.0.0.0";
 
-/// All addresses of a service for the proxy, the main one first. May be just [`UNSPECIFIED`], or a CIDR.
+/// All addresses of a service for the proxy, the primary one first. May be just [`UNSPECIFIED`], or a CIDR.
 #[must_use]
 pub fn all(view: &View<'_>, service: &Service) -> Vec<Arc<str>> {
     let mut addresses = own_cluster(view, service);
@@ -32,12 +32,12 @@ pub fn all(view: &View<'_>, service: &Service) -> Vec<Arc<str>> {
         return addresses;
     }
     let default = vec![Arc::clone(&service.default_address)];
-    // Then it is the address in another cluster, which does not help in the wrong IP family. That of a ServiceEntry is matched
-    // by Envoy whatever the proxy's families are.
+    // Then it is the address in another cluster, which is useless in the wrong IP family. Envoy matches the address of
+    // a ServiceEntry regardless of the proxy's families.
     if service.cluster_vips.is_empty() { default } else { of_families(default, view.proxy().families()) }
 }
 
-/// The main address of a service for the proxy.
+/// The primary address of a service for the proxy.
 #[must_use]
 pub fn main(view: &View<'_>, service: &Service) -> Arc<str> {
     let own = own_cluster(view, service);
@@ -84,8 +84,8 @@ fn auto_allocated(view: &View<'_>, service: &Service) -> [Option<IpAddr>; 2] {
     if resolves && allocated { [service.auto_ipv4, service.auto_ipv6] } else { [None, None] }
 }
 
-/// The addresses of one family: that of the first, where the proxy has both, else the one that the proxy has. CIDRs count by
-/// their base; what is no address is left out.
+/// The addresses of one family: that of the first address if the proxy has both families, else the one that the proxy
+/// has. CIDRs count by their base; invalid addresses are skipped.
 fn of_families(addresses: Vec<Arc<str>>, families: IpFamilies) -> Vec<Arc<str>> {
     let is_v4 = |address: &str| {
         let base = address.split_once('/').map_or(address, |(base, _)| base);

@@ -1,9 +1,9 @@
-//! What a proxy may see: which Sidecar holds for it, and the services and VirtualServices that this leaves.
+//! The scope of a proxy: which Sidecar applies to it, and the services and VirtualServices that it imports.
 //!
-//! Agrees in meaning with Istio's `pilot/pkg/model/sidecar.go`. Whatever concerns one host is a query about that host
-//! ([`service_for_host`], [`sees_service`]); the lists ([`visible_services`], [`egress_listeners`]) hold names only, so that a
-//! change inside a service does not reach those who read them. A proxy's namespace is asked for only as far as some object
-//! tells namespaces apart: where nothing is private, all namespaces share one scope.
+//! Agrees in meaning with Istio's `pilot/pkg/model/sidecar.go`. A result about one host is a query for that host
+//! ([`service_for_host`], [`sees_service`]); the lists ([`visible_services`], [`egress_listeners`]) contain only names,
+//! so that a change inside a service does not affect their readers. A proxy's namespace is read only as far as some
+//! object distinguishes namespaces: without private objects, all namespaces share one scope.
 //!
 //! ```text
 //! Sidecars ─▶ Scope (of the proxy) ─▶ egress listeners ─▶ services, VirtualServices of each ─▶ visible services
@@ -35,13 +35,14 @@ use navarch_api::object::{NamespacedName, Object};
 use navarch_push::view::View;
 use navarch_registry::model::{Service, ServiceKey};
 
-/// What decides for the view's proxy: a Sidecar, the default, or what gateways get.
+/// The scope of the view's proxy: a Sidecar, the default, or that of gateways.
 #[must_use]
 pub fn scope(view: &View<'_>) -> Scope {
     (*view.derived(&applied::ScopeOfProxy)).clone()
 }
 
-/// The Sidecar that holds for the proxy: one that selects its workload, else its namespace's, else the root namespace's.
+/// The Sidecar that applies to the proxy: one that selects its workload, else its namespace's, else the root
+/// namespace's.
 #[must_use]
 pub fn sidecar<'a>(view: &'a View<'_>) -> Option<&'a Arc<Object<Sidecar>>> {
     match scope(view) {
@@ -50,43 +51,45 @@ pub fn sidecar<'a>(view: &'a View<'_>) -> Option<&'a Arc<Object<Sidecar>>> {
     }
 }
 
-/// The keys of all services that the proxy sees, one per host, in Istio's order. Changes only when one comes or goes.
+/// The keys of all services that the proxy sees, one per host, in Istio's order. Changes only if a service is added or
+/// removed.
 #[must_use]
 pub fn visible_services(view: &View<'_>) -> Arc<Vec<ServiceKey>> {
     view.get(&visible::VisibleServices { scope: scope(view) })
 }
 
-/// The service that a host means to the proxy, cut to the ports and aliases that its Sidecar imports.
+/// The service that the proxy uses for a host, reduced to the ports and aliases that its Sidecar imports.
 #[must_use]
 pub fn host_service(view: &View<'_>, host: &Hostname) -> Option<Arc<Service>> {
     (*view.get(&visible::HostService { scope: scope(view), host: host.clone() })).clone()
 }
 
-/// The key of the service that a host means to the proxy.
+/// The key of the service that the proxy uses for a host.
 #[must_use]
 pub fn service_for_host(view: &View<'_>, host: &Hostname) -> Option<ServiceKey> {
     (*view.get(&visible::HostKey { scope: scope(view), host: host.clone() })).clone()
 }
 
-/// Whether the proxy sees this service, that is, whether the service's host means it to the proxy.
+/// Whether the proxy sees this service, that is, uses it for the service's host.
 #[must_use]
 pub fn sees_service(view: &View<'_>, key: &ServiceKey) -> bool {
     service_for_host(view, &key.hostname).is_some_and(|seen| seen.namespace == key.namespace)
 }
 
-/// The service as the proxy sees it: cut to the ports and aliases that its Sidecar imports; `None` if it does not see it.
+/// The service as the proxy sees it: reduced to the ports and aliases that its Sidecar imports; `None` if it does not
+/// see it.
 #[must_use]
 pub fn seen_service(view: &View<'_>, key: &ServiceKey) -> Option<Arc<Service>> {
     host_service(view, &key.hostname).filter(|seen| seen.key.namespace == key.namespace)
 }
 
-/// The egress listeners of the proxy's Sidecar, in declared order; one for everything without a Sidecar.
+/// The egress listeners of the proxy's Sidecar, in declared order; a single one for all services without a Sidecar.
 #[must_use]
 pub fn egress_listeners(view: &View<'_>) -> Arc<Vec<EgressListener>> {
     view.get(&listener::EgressListeners { scope: scope(view) })
 }
 
-/// The egress listener that decides for a port (0 with the `bind` of a Unix socket): its place in [`egress_listeners`].
+/// The index in [`egress_listeners`] of the listener for a port (0 with the `bind` of a Unix socket).
 #[must_use]
 pub fn egress_listener_for(view: &View<'_>, port: u16, bind: &str) -> Option<usize> {
     egress_listeners(view).iter().position(|listener| match &listener.port {
@@ -96,19 +99,19 @@ pub fn egress_listener_for(view: &View<'_>, port: u16, bind: &str) -> Option<usi
     })
 }
 
-/// The services of one egress listener in Istio's order, a host's duplicates in one namespace included.
+/// The services of one egress listener in Istio's order, including duplicates of a host in one namespace.
 #[must_use]
 pub fn listener_services(view: &View<'_>, listener: usize) -> Arc<Vec<ServiceRef>> {
     view.get(&listener::ListenerServices { scope: scope(view), listener })
 }
 
-/// The services that one host has in an egress listener; reaches no further than that host.
+/// The services of one host in an egress listener; depends only on that host.
 #[must_use]
 pub fn listener_services_of_host(view: &View<'_>, listener: usize, host: &Hostname) -> Arc<Vec<ServiceRef>> {
     view.get(&listener::ListenerServicesOfHost { scope: scope(view), listener, host: host.clone() })
 }
 
-/// A service of an egress listener, cut to the ports and aliases that the listener imports.
+/// A service of an egress listener, reduced to the ports and aliases that the listener imports.
 #[must_use]
 pub fn listener_service(view: &View<'_>, listener: usize, service: &ServiceRef) -> Option<Arc<Service>> {
     (*view.get(&listener::ListenerService { scope: scope(view), listener, service: service.clone() })).clone()
@@ -131,13 +134,13 @@ pub(crate) fn gateway_hosts(view: &View<'_>, gateway: &Arc<str>) -> Arc<Vec<Name
     view.get(&listener::GatewayHosts { gateway: gateway.clone() })
 }
 
-/// What the proxy's Sidecar declares to be listened to for the workload; empty where the services decide.
+/// The ingress listeners of the proxy's Sidecar; empty if its services determine the ports.
 #[must_use]
 pub fn ingress_listeners<'a>(view: &'a View<'_>) -> &'a [IstioIngressListener] {
     sidecar(view).map_or(&[], |sidecar| &sidecar.spec.ingress)
 }
 
-/// What becomes of traffic to places that no visible service names.
+/// The policy for traffic to unknown destinations.
 #[must_use]
 pub fn outbound_policy(view: &View<'_>) -> OutboundPolicy {
     (*view.get(&policy::OutboundPolicyOf { scope: scope(view) })).clone()

@@ -1,9 +1,9 @@
-//! Names under which clusters and TCP chains count, by the patterns of mesh config.
+//! Stat names of clusters and TCP filter chains, by the patterns of mesh config.
 
 use navarch_push::view::View;
 use navarch_registry::model::{Registry, Service};
 
-/// Which part of a service is counted.
+/// The part of a service that a stat name is for.
 #[derive(Clone, Copy, Debug)]
 pub struct StatService<'a> {
     /// The requested host.
@@ -16,7 +16,7 @@ pub struct StatService<'a> {
     pub port_name: &'a str,
 }
 
-/// The name of what is sent to a service; `default` unless mesh config has a pattern.
+/// The stat name of outbound traffic to a service; `default` unless mesh config has a pattern.
 #[must_use]
 pub fn outbound(view: &View<'_>, service: &Service, of: StatService<'_>, default: &str) -> String {
     let pattern = &view.mesh().config.outbound_cluster_stat_name;
@@ -27,14 +27,14 @@ pub fn outbound(view: &View<'_>, service: &Service, of: StatService<'_>, default
     fill(pattern, of, &short).replace("%TARGET_PORT%", "0")
 }
 
-/// The name of what is received for a service; `default` unless mesh config has a pattern.
+/// The stat name of inbound traffic for a service; `default` unless mesh config has a pattern.
 #[must_use]
 pub fn inbound(view: &View<'_>, names: &ShortNames, of: StatService<'_>, default: &str) -> String {
     let pattern = &view.mesh().config.inbound_cluster_stat_name;
     if pattern.is_empty() { default.to_owned() } else { fill(pattern, of, names) }
 }
 
-/// How a service is called in short.
+/// The short names of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShortNames {
     /// `name.namespace` of a Kubernetes Service, else the host.

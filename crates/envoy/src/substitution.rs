@@ -1,8 +1,9 @@
-//! Envoy's formats with commands (`%NAME(...)%`), in headers and access logs: whether it would take one.
+//! Envoy's format strings with command operators (`%NAME(...)%`), in headers and access logs: whether Envoy accepts
+//! one.
 //!
-//! Envoy refuses all routes or the whole listener for one command that it does not know.
+//! Envoy rejects all routes or the whole listener because of one unknown command.
 
-/// The commands of Envoy 1.40, sorted, with those of its formatter extensions.
+/// The commands of Envoy 1.40, sorted, including those of its formatter extensions.
 const COMMANDS: [&str; 164] = [
     "ACCESS_LOG_TYPE",
     "BYTES_RECEIVED",
@@ -170,7 +171,7 @@ const COMMANDS: [&str; 164] = [
     "VIRTUAL_CLUSTER_NAME",
 ];
 
-/// Those that mean nothing without something in parentheses.
+/// Commands that require parameters.
 const WITH_PARAMETERS: [&str; 3] = ["REQ", "RESP", "TRAILER"];
 
 /// Checks whether Envoy accepts a format.
@@ -211,7 +212,7 @@ fn command(text: &str) -> Result<&str, String> {
     Ok(rest)
 }
 
-/// What follows the end of a command, with its length if it has one; `None` where it does not end here.
+/// The text after the end of a command, with its length if it has one; `None` if the command does not end here.
 fn end(text: &str) -> Option<&str> {
     let rest = match text.strip_prefix(':') {
         Some(length) => length.trim_start_matches(|sign: char| sign.is_ascii_digit()),

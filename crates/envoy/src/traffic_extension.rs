@@ -1,7 +1,8 @@
-//! WasmPlugins and TrafficExtensions: filters that users bring along.
+//! WasmPlugins and TrafficExtensions: filters of users.
 //!
-//! Both kinds are one here, as istiod turns the first into the second. Lua stands in the listener; WebAssembly is asked for
-//! by name (ECDS), and the proxy takes no traffic before it is there. Agrees with Istio's `pilot/pkg/model/extensions.go`.
+//! Both kinds are treated alike, as istiod converts the first to the second. Lua is inline in the listener; WebAssembly
+//! is referenced by name (ECDS), and the proxy accepts no traffic before it is loaded. Agrees with Istio's
+//! `pilot/pkg/model/extensions.go`.
 
 mod wasm;
 
@@ -29,34 +30,34 @@ use navarch_push::view::View;
 
 pub(super) use wasm::resource;
 
-/// What the names of extensions start with.
+/// Prefix of the names of extensions.
 const PREFIX: &str = "extensions.istio.io/trafficextension/";
 
-/// What the names of extensions end with that were made from WasmPlugins.
+/// Suffix of the names of extensions that are converted from WasmPlugins.
 const FROM_PLUGIN: &str = "~istio-translated-wasmplugin";
 
-/// The longest script.
+/// Maximum size of a script.
 const MAX_SCRIPT: usize = 65_536;
 
 /// An extension, of either kind.
 #[derive(Clone, Debug, PartialEq)]
 struct Extension {
     namespace: Namespace,
-    /// Its name, with the mark of WasmPlugins.
+    /// Its name, with the suffix of WasmPlugins.
     name: String,
     /// The version, which distinguishes modules of one URL.
     version: Arc<str>,
     /// Its phase in the filter chain.
     phase: ExecutionPhase,
-    /// Its place within the phase: higher first.
+    /// Its priority within the phase: higher first.
     priority: i32,
-    /// The traffic it is for; empty is all.
+    /// The traffic that it applies to; empty means all.
     matches: Vec<TrafficSelector>,
-    /// What it runs.
+    /// The program.
     program: Program,
 }
 
-/// What an extension runs.
+/// The program of an extension.
 #[derive(Clone, Debug, PartialEq)]
 enum Program {
     /// A WebAssembly module.
@@ -77,13 +78,14 @@ pub struct Phases<F> {
 }
 
 impl<F> Phases<F> {
-    /// All of them, if no other filter is in between.
+    /// All filters, if no other filter is in between.
     pub fn in_order(self) -> impl Iterator<Item = F> {
         self.authn.into_iter().chain(self.authz).chain(self.rest)
     }
 }
 
-/// The extensions that hold for the proxy: those of its namespace, then those of the root namespace, each the oldest first.
+/// The extensions that apply to the proxy: those of its namespace, then those of the root namespace, each the oldest
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ExtensionsOf {
     /// The service whose own extensions apply as well, at its waypoint. Those of its namespace come last.
@@ -156,7 +158,7 @@ fn of_plugin(plugin: &Object<WasmPlugin>) -> Extension {
     }
 }
 
-/// A TrafficExtension; `None` for one that runs nothing.
+/// A TrafficExtension; `None` for one without a program.
 fn of_extension(object: &Object<TrafficExtension>) -> Option<Extension> {
     let spec = &object.spec;
     let program = match (&spec.wasm, &spec.lua) {
@@ -182,7 +184,7 @@ pub fn http_filters(view: &View<'_>, class: ListenerClass, port: u16) -> Phases<
     http_filters_for(view, class, port, None)
 }
 
-/// As [`http_filters`], those for a service at its waypoint included.
+/// As [`http_filters`], including those for a service at its waypoint.
 pub fn http_filters_for(
     view: &View<'_>,
     class: ListenerClass,
@@ -214,7 +216,7 @@ pub fn network_filters(view: &View<'_>, class: ListenerClass, port: u16) -> Phas
     network_filters_for(view, class, port, None)
 }
 
-/// As [`network_filters`], those for a service at its waypoint included.
+/// As [`network_filters`], including those for a service at its waypoint.
 pub fn network_filters_for(
     view: &View<'_>,
     class: ListenerClass,
@@ -255,7 +257,7 @@ fn phases<F>(
     }
 }
 
-/// An ECDS configuration of one of these types.
+/// An ECDS reference to a configuration of one of these types.
 fn asked_for<const N: usize>(types: [String; N]) -> ExtensionConfigSource {
     ExtensionConfigSource {
         config_source: Some(ads_source()),
@@ -269,7 +271,7 @@ impl Extension {
         format!("{PREFIX}{}.{}", self.namespace, self.name)
     }
 
-    /// Whether it is for the traffic of a listener.
+    /// Whether it applies to the traffic of a listener.
     fn is_for(&self, class: ListenerClass, port: u16) -> bool {
         let side = match class {
             ListenerClass::SidecarInbound => WorkloadMode::Server,
@@ -289,7 +291,7 @@ impl Extension {
 fn named(view: &View<'_>, name: &str) -> Option<(Extension, bool)> {
     let (namespace, name) = name.strip_prefix(PREFIX)?.split_once('.')?;
     let namespace = Namespace::new(namespace);
-    // A waypoint runs the extensions of the services before which it is.
+    // A waypoint runs the extensions of its services.
     let services = waypoint::policy_services(view);
     let is_served = || services.iter().any(|service| service.namespace == namespace);
     if namespace != policy::root_namespace(view) && !is_own(view, &namespace) && !is_served() {
@@ -303,7 +305,7 @@ fn named(view: &View<'_>, name: &str) -> Option<(Extension, bool)> {
     Some((of_extension(object)?, attaches(view, object, &services)))
 }
 
-/// Whether an extension is for the proxy, or for one of the services before which it is.
+/// Whether an extension is for the proxy, or for one of its services if it is a waypoint.
 fn attaches<T: Policy>(view: &View<'_>, object: &Object<T>, services: &[PolicyService]) -> bool {
     policy::attaches(view, object, None) || services.iter().any(|service| policy::attaches(view, object, Some(service)))
 }

@@ -1,4 +1,4 @@
-//! PCDS: the roots of the mesh, for agents that keep their proxies' trust by it.
+//! PCDS: the roots of the mesh, for agents that update their proxies' trust with it.
 
 use bytes::Bytes;
 use navarch_proto::istio::mesh::v1alpha1::ProxyConfig;
@@ -7,12 +7,12 @@ use super::build::encode;
 use navarch_api::names::ResourceName;
 use navarch_push::view::View;
 
-/// There is one, without a name, once there are roots: an empty one would take away those that a proxy has.
+/// There is one, with an empty name, once there are roots: an empty resource would remove the roots of a proxy.
 pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
     if view.trust_bundle().is_empty() { Vec::new() } else { vec![ResourceName::default()] }
 }
 
-/// The roots, and nothing else of the proxy's config: that is in its bootstrap.
+/// The roots; the other fields of the proxy's config are in its bootstrap.
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let roots = view.trust_bundle();
     if !name.is_empty() || roots.is_empty() {

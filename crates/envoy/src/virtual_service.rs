@@ -1,8 +1,8 @@
-//! VirtualServices as translators want them: names completed, delegates merged, found by gateway, host and visibility.
+//! VirtualServices for translators: names completed, delegates merged, found by gateway, host and visibility.
 //!
-//! Agrees in meaning with Istio's `pilot/pkg/model/virtualservice.go`. A merged VirtualService is a query of its own
-//! ([`merged`]), so that an edit of one reaches only those who read its routes; the index over all of them holds hosts,
-//! gateways and visibility alone and cuts off when only routes change.
+//! Agrees in meaning with Istio's `pilot/pkg/model/virtualservice.go`. A merged VirtualService is a separate query
+//! ([`merged`]), so that an edit affects only the readers of its routes; the index of all contains only hosts, gateways
+//! and visibility, and stays equal if only routes change.
 
 mod delegate;
 mod destinations;
@@ -24,14 +24,14 @@ use navarch_push::view::View;
 /// The reserved name for all sidecars in a VirtualService's `gateways`.
 pub const MESH_GATEWAY: &str = "mesh";
 
-/// A VirtualService with full names, its delegates' routes in place; `None` for one that is missing or itself a delegate.
+/// A VirtualService with full names and its delegates' routes; `None` if it is missing or itself a delegate.
 #[must_use]
 pub fn merged(view: &View<'_>, name: &NamespacedName) -> Option<MergedSpec> {
     (*view.get(&delegate::Merged { name: name.clone() })).clone()
 }
 
-/// Whether a VirtualService has routes of TCP or TLS. Lists of all VirtualServices ask it of each: a change of one that leaves it as
-/// it was must not have them look at the others.
+/// Whether a VirtualService has routes of TCP or TLS. Lists of all VirtualServices read it of each: a change that
+/// leaves it equal must not cause a recheck of the others.
 #[must_use]
 pub fn has_l4_routes(view: &View<'_>, name: &NamespacedName) -> bool {
     *view.get(&HasL4Routes(name.clone()))
@@ -68,9 +68,9 @@ impl Query for HostsOf {
 /// A VirtualService after merging.
 #[derive(Clone, Debug)]
 pub enum MergedSpec {
-    /// What stands in its object: those that are made of routes of the Gateway API are whole, and many.
+    /// The object itself: those that are generated from routes of the Gateway API are complete, and many.
     Own(Arc<Object<VirtualService>>),
-    /// With full names, and with its delegates' routes.
+    /// With full names and its delegates' routes.
     Completed(Arc<VirtualService>),
 }
 
@@ -91,24 +91,24 @@ impl PartialEq for MergedSpec {
     }
 }
 
-/// The rules by which a VirtualService is read.
+/// The semantics of a VirtualService's routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RouteSemantics {
-    /// Istio's own: a user wrote it.
+    /// Istio: an object of a user.
     Istio,
-    /// The Gateway API's: made from a route of that API.
+    /// The Gateway API: generated from its routes.
     Gateway,
-    /// Those of `Ingress`: made from one.
+    /// `Ingress`: generated from one.
     Ingress,
 }
 
-/// The rules by which a VirtualService is read.
+/// The semantics of a VirtualService's routes.
 #[must_use]
 pub fn semantics(view: &View<'_>, name: &NamespacedName) -> RouteSemantics {
     *view.get(&delegate::SemanticsOf { name: name.clone() })
 }
 
-/// The services that a VirtualService sends traffic to.
+/// The services that are destinations of a VirtualService.
 #[must_use]
 pub fn destinations(view: &View<'_>, name: &NamespacedName) -> Arc<Destinations> {
     view.get(&destinations::DestinationsOf { name: name.clone() })

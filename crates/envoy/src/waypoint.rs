@@ -5,12 +5,12 @@
 //!                                     └─▶ inbound-vip clusters ─▶ tunnels to the endpoints   (`hbone`)
 //! ```
 //!
-//! A chain holds the routes and policies of its service: a waypoint is on the side of the server, but sends by DestinationRules
-//! as a client does. Agrees with Istio's `listener_waypoint.go`, `cluster_waypoint.go` and `waypoint.go` in
-//! `pilot/pkg/networking/core`.
+//! A chain contains the routes and policies of its service: a waypoint is on the server side, but applies
+//! DestinationRules as a client does. Agrees with Istio's `listener_waypoint.go`, `cluster_waypoint.go` and
+//! `waypoint.go` in `pilot/pkg/networking/core`.
 //!
-//! Gateways between networks (`istio.io/eastwest-controller`) are waypoints, too: of all services that reach beyond their network.
-//! Their connections are tunnels within a tunnel, of which they see the destination alone.
+//! Gateways between networks (`istio.io/eastwest-controller`) are waypoints too: of all multi-cluster services. Their
+//! connections are tunnels within a tunnel, of which they only see the destination.
 
 mod chains;
 mod http;
@@ -49,7 +49,7 @@ const CLASS: ListenerClass = ListenerClass::SidecarInbound;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServedServices;
 
-/// The hosts of the services behind the view's proxy, with their places.
+/// The hosts of the services of the view's proxy, with their indexes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServedHosts;
 
@@ -64,7 +64,7 @@ pub(crate) fn service(view: &View<'_>, host: &Hostname) -> Option<Arc<Service>> 
     services(view).get(place).cloned()
 }
 
-/// The services of the view's proxy as policies reference them; none if the proxy is not a waypoint.
+/// The services of the view's proxy as policies reference them; empty if the proxy is not a waypoint.
 pub(crate) fn policy_services(view: &View<'_>) -> Vec<PolicyService> {
     if view.proxy().kind() != ProxyKind::Waypoint {
         return Vec::new();
@@ -82,7 +82,7 @@ pub(crate) fn listener_names(view: &View<'_>) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
 }
 
-/// The names of the clusters that a waypoint has for tunnels.
+/// The names of a waypoint's tunnel clusters.
 pub(crate) fn tunnel_cluster_names(view: &View<'_>) -> impl Iterator<Item = ResourceName> {
     let far = hbone::leaves_network(view).then_some([TunnelCluster::Inner, TunnelCluster::Outer]);
     let onward = if hbone::joins_networks(view) { TunnelCluster::Forward } else { TunnelCluster::Originate };
@@ -90,8 +90,8 @@ pub(crate) fn tunnel_cluster_names(view: &View<'_>) -> impl Iterator<Item = Reso
     near.into_iter().chain(far.into_iter().flatten()).map(|cluster| ResourceName::new(cluster.name()))
 }
 
-/// How a waypoint takes a port of a service, in the order of its clusters; not at all where that is empty. Between networks all is
-/// within tunnels.
+/// The transports of a service port at a waypoint, in the order of its clusters; empty if the port is not served.
+/// Between networks all traffic is in tunnels.
 pub(crate) fn transports(view: &View<'_>, port: &ServicePort) -> &'static [VipTransport] {
     if port.protocol == Protocol::Udp {
         &[]
@@ -112,7 +112,7 @@ pub(crate) fn has_clusters(service: &Service, port: &ServicePort) -> bool {
     if is_dynamic { port.protocol == Protocol::Http } else { port.protocol != Protocol::Udp }
 }
 
-/// The cluster that a destination means to a waypoint: its own for services behind it, else one of a client.
+/// The cluster of a destination at a waypoint: its own for services behind it, else that of a client.
 pub(crate) fn destination_cluster(
     view: &View<'_>,
     destination: &Destination,

@@ -1,12 +1,13 @@
-//! What finds the objects behind addresses, and the names of workloads and services: of the cluster that configures the mesh and,
-//! where the networks of an ambient mesh are joined, of remote clusters.
+//! Indexes from addresses to objects, and the names of workloads and services: of the cluster that configures the mesh
+//! and, if the networks of an ambient mesh are joined, of remote clusters.
 //!
-//! Outside ambient mode it is empty until a proxy asks who a peer is; from then on it finds pods and WorkloadEntries of all clusters. In
-//! ambient mode remote clusters come in by such a question, unless their networks are joined.
+//! Outside ambient mode they are empty until a proxy requests the peer at an address; from then on they contain pods
+//! and WorkloadEntries of all clusters. In ambient mode remote clusters are added by such a request, unless their
+//! networks are joined.
 //!
-//! Of a remote cluster in the same network services and workloads count, of one in another network services: ztunnel knows one
-//! workload for all that a service has there. Each part is brought up to date by what changed in it. There may be more names than
-//! resources: those without a resource are left out when resources are made.
+//! A remote cluster in the same network adds services and workloads, one in another network only services: ztunnel gets
+//! one workload for all endpoints of a service there. Each part is updated from the changed objects. There may be more
+//! names than resources: names without a resource are skipped when resources are built.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,10 +29,10 @@ use navarch_store::Objects;
 /// Indexes and names of all clusters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Addresses {
-    /// Of the cluster that configures the mesh.
+    /// The index of the cluster that configures the mesh.
     own: AddressIndex,
     remotes: OrdMap<ClusterId, AddressIndex>,
-    /// What of each remote cluster is in its index.
+    /// Which objects of each remote cluster its index contains.
     coverage: BTreeMap<ClusterId, Coverage>,
     /// The names of the workloads that represent other networks.
     far: FarNames,
@@ -44,12 +45,12 @@ pub(super) struct StateChange<'a> {
     pub(super) settings: &'a Settings,
     pub(super) before: ClusterObjects<'a>,
     pub(super) now: ClusterObjects<'a>,
-    /// Objects that differ; it may name more.
+    /// Changed objects; may contain unchanged ones.
     pub(super) changed: &'a ClusterChanges,
     pub(super) directory: &'a Directory,
-    /// Services whose endpoints differ.
+    /// Services whose endpoints changed.
     pub(super) endpoints: &'a BTreeSet<ServiceKey>,
-    /// Whether a proxy has asked who a peer is.
+    /// Whether a proxy has requested a peer by address.
     pub(super) finds_peers: bool,
 }
 
@@ -66,17 +67,17 @@ impl Addresses {
         &self.own
     }
 
-    /// Those of remote clusters.
+    /// The indexes of remote clusters.
     pub(super) fn remotes(&self) -> &OrdMap<ClusterId, AddressIndex> {
         &self.remotes
     }
 
-    /// The names of all workloads and services that there may be.
+    /// The names of all possible workloads and services.
     pub(super) fn names(&self) -> &NameList {
         &self.names
     }
 
-    /// Takes a change in; returns the facts that differ.
+    /// Applies a change and returns the changed facts.
     pub(super) fn apply(&mut self, step: &StateChange<'_>) -> Vec<FactKey> {
         let mut changes = IndexChange::default();
         let is_ambient = step.settings.ambient;
@@ -105,7 +106,7 @@ impl Addresses {
         changes.facts
     }
 
-    /// Brings the indexes of remote clusters up to date, of each what `coverage` says.
+    /// Updates the indexes of remote clusters, each with the objects that `coverage` selects.
     fn apply_remotes(
         &mut self,
         step: &StateChange<'_>,
@@ -138,7 +139,7 @@ impl Addresses {
         }
     }
 
-    /// Brings the index of a remote cluster up to date.
+    /// Updates the index of a remote cluster.
     fn apply_remote(
         &mut self,
         (before, now): (&Objects, &Objects),
@@ -146,7 +147,7 @@ impl Addresses {
         scope: &IndexScope<'_>,
         changes: &mut IndexChange,
     ) {
-        // It shares all with the one of the snapshot in force.
+        // The copy shares its content with the index of the current snapshot.
         let mut index = self.remotes.get(scope.cluster).cloned().unwrap_or_default();
         let change = index.apply(before, now, changed, scope);
         let others = self.remotes.iter().filter(|(cluster, _)| *cluster != scope.cluster).map(|(_, index)| index);
@@ -179,7 +180,8 @@ impl Addresses {
 }
 
 impl IndexChange {
-    /// Takes in what changed in one index; returns the keys. Names that are brought elsewhere, too, neither come nor go.
+    /// Applies the changes of one index and returns the keys. Names that another index also contains are neither added
+    /// nor removed.
     fn take(&mut self, change: AddressChange, is_elsewhere: impl Fn(&ResourceName) -> bool) -> BTreeSet<AddressKey> {
         change.removed.into_iter().filter(|name| !is_elsewhere(name)).for_each(|name| self.names.remove(name));
         change.added.into_iter().filter(|name| !is_elsewhere(name)).for_each(|name| self.names.add(name));
@@ -187,18 +189,18 @@ impl IndexChange {
     }
 }
 
-/// What of a cluster counts.
+/// Which objects of a cluster its index contains.
 fn scope<'a>(cluster: &'a ClusterId, coverage: Coverage, step: &StateChange<'a>) -> IndexScope<'a> {
     IndexScope { cluster, domain_suffix: &step.settings.domain_suffix, coverage }
 }
 
-/// The names of all objects of a cluster that can be in the index of a remote one, or in one that finds peers.
+/// The names of all objects that the index of a remote cluster, or an index for peers, can contain.
 pub(super) fn names(objects: &Objects) -> BTreeSet<ObjectRef> {
     let kinds = [Kind::Pod, Kind::Service, Kind::EndpointSlice, Kind::WorkloadEntry];
     kinds.into_iter().flat_map(|kind| objects.all_of(kind)).collect()
 }
 
-/// The network of a cluster: as the label of the control plane's namespace says there.
+/// The network of a cluster, from the label of the control plane's namespace there.
 fn network(objects: &Objects, settings: &Settings) -> NetworkId {
     let system = NamespacedName::new("", settings.system_namespace.as_str());
     let label = objects.namespaces.get(&system).and_then(|namespace| namespace.meta.labels.get(NETWORK_LABEL));

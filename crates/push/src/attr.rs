@@ -16,7 +16,7 @@ pub enum Attr {
     Kind,
     /// The configuration namespace.
     Namespace,
-    /// The configuration namespace if it is one of these (sorted), else nothing.
+    /// The configuration namespace if it is one of these (sorted), else absent.
     NamespaceAmong(Arc<[Namespace]>),
     /// All addresses, first is primary.
     Ips,
@@ -36,7 +36,7 @@ pub enum Attr {
     MetaLabels,
     /// The whole node metadata as JSON text. Splits proxies finely: for EnvoyFilter's metadata match and debugging only.
     AllMeta,
-    /// `node.locality` as sent.
+    /// `node.locality` of the request.
     Locality,
     /// Whether it supports this Envoy extension.
     Supports(Arc<str>),
@@ -72,11 +72,11 @@ pub enum AttrValue {
     /// The value of a proxy query.
     #[doc(hidden)]
     Derived(AttrDerived),
-    /// A proxy query that panicked before it ever had a value.
+    /// A proxy query that panicked and has no earlier value.
     Failed,
 }
 
-/// The value of a proxy query as an attribute's answer.
+/// The value of a proxy query as the value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AttrDerived(pub(super) DerivedValue);
 

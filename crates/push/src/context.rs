@@ -42,13 +42,14 @@ pub struct PushContext {
     pub trust_bundle: Arc<[Arc<str>]>,
     /// Resolved addresses of network gateways, by host name.
     pub gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
-    /// Index of objects by address. Without ambient mode it is empty until a proxy asks for a peer, and finds pods and WorkloadEntries.
+    /// Index of objects by address. Without ambient mode it is empty until a proxy requests a peer; then it contains
+    /// pods and WorkloadEntries.
     pub addresses: AddressIndex,
-    /// Whether a proxy has asked who a peer is.
+    /// Whether a proxy has requested a peer by address.
     pub finds_peers: bool,
-    /// The index of each remote cluster: in an ambient mesh of several networks, or where a proxy has asked for a peer.
+    /// The index of each remote cluster: in an ambient mesh of several networks, or after a proxy has requested a peer.
     pub remote_addresses: OrdMap<ClusterId, AddressIndex>,
-    /// The names of workloads and services; none without ambient mode.
+    /// The names of workloads and services; empty without ambient mode.
     pub address_names: NameList,
     /// The objects of each remote cluster.
     pub remotes: OrdMap<ClusterId, Objects>,
@@ -121,8 +122,8 @@ pub fn remote_object_facts(cluster: &ClusterId, object: &ObjectRef) -> [FactKey;
     [RemoteFact::Object(object.clone()), list, all].map(|fact| FactKey::remote(cluster, fact))
 }
 
-/// The facts by which translators read a configuration object, as finely as they do: policies by the list of their namespace,
-/// ServiceEntries as the services that they declare, all others by themselves.
+/// The facts by which translators read a configuration object, with the same granularity: policies by the list of their
+/// namespace, ServiceEntries by the services that they declare, all others by object.
 #[must_use]
 #[expect(clippy::wildcard_enum_match_arm, reason = "most kinds are read one by one")]
 pub fn facts_of(object: &AnyObject) -> Vec<FactKey> {

@@ -27,7 +27,7 @@ use navarch_api::hash::KeyedMap;
 use navarch_api::hash_index::{HashIndex, KeyHash};
 use navarch_api::names::ResourceName;
 
-/// What the engine knows of a connected proxy.
+/// The engine's state of a connected proxy.
 pub(super) struct ProxyState {
     pub(super) proxy: Arc<Proxy>,
     /// Answers to attributes that were read so far.
@@ -55,7 +55,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Nothing of it yet.
+    /// An empty result.
     pub(super) fn new(kind: ResourceType, interest: Interest) -> Self {
         Self { kind, interest, names: None, last: None, pieces: Vec::new(), resources: Vec::new() }
     }
@@ -66,7 +66,7 @@ impl Prepared {
 pub(super) enum Derived {
     /// From this node.
     From(NodeId),
-    /// Its computation panicked with this message and never had a value.
+    /// Its computation panicked with this message, and there is no earlier value.
     Failed(Arc<str>),
 }
 
@@ -143,7 +143,7 @@ pub(super) struct Core {
     pub(super) reused: u64,
     /// Remarks since the last log, each once.
     pub(super) fresh_remarks: BTreeSet<Arc<str>>,
-    /// What is counted about results in force.
+    /// Gauge items of results in force.
     pub(super) notices: Notices,
     /// Whether subscriptions have ended since the last sweep, so that results may be unused.
     pub(super) has_orphans: bool,
@@ -151,18 +151,18 @@ pub(super) struct Core {
     sweeping: Option<Box<Sweep>>,
     /// Counts the sweeps.
     sweep_number: u32,
-    /// What the last sweep left.
+    /// Table sizes after the last sweep.
     swept: Swept,
-    /// Edges of results dropped since then, which lists of parents still contain.
+    /// Edges of results dropped since then that are still in lists of parents.
     loose_edges: usize,
 }
 
-/// The index of an item in its table, of its number in a [`HashIndex`].
+/// The index in its table of an item with this number in a [`HashIndex`].
 fn index(number: u32) -> usize {
     usize::try_from(number).expect("a usize has at least 32 bits")
 }
 
-/// The number in a [`HashIndex`] of an item.
+/// The number in a [`HashIndex`] of an item with this index.
 fn number(index: usize) -> u32 {
     u32::try_from(index).expect("2³² facts or queries would take hundreds of gigabytes")
 }
@@ -182,7 +182,8 @@ impl Core {
         Self { config, revision: 1, ..Self::default() }
     }
 
-    /// Interns a query key. What depends on its type is short: it is compiled for each of some 250 types.
+    /// Interns a query key. The code that depends on the key's type is short, since it is compiled for each of about
+    /// 250 types.
     pub(super) fn query_id<Q: Query>(&mut self, query: &Q) -> QueryId {
         let hash = query.key_hash();
         let is_it = |kept: &dyn AnyQuery| kept.as_any().downcast_ref::<Q>() == Some(query);
@@ -195,7 +196,7 @@ impl Core {
         candidates.find(|id| self.queries.get(id.0).and_then(Option::as_deref).is_some_and(is_it))
     }
 
-    /// Gives a new query its id.
+    /// Assigns an id to a new query.
     fn add_query(&mut self, hash: KeyHash, query: Arc<dyn AnyQuery>) -> QueryId {
         let id = self.free_queries.pop_first().unwrap_or(QueryId(self.queries.len()));
         match self.queries.get_mut(id.0) {
@@ -209,7 +210,7 @@ impl Core {
         id
     }
 
-    /// Whether results of a query are gates regardless of the number of dependents.
+    /// Whether results of a query are always gates, regardless of the number of dependents.
     fn is_gate_by_nature(&self, id: QueryId) -> bool {
         self.queries.get(id.0).and_then(Option::as_ref).is_some_and(|query| query.is_gate())
     }
@@ -218,7 +219,7 @@ impl Core {
         self.queries.get(id.0).and_then(Clone::clone).expect("ids are given out for kept queries and dropped with them")
     }
 
-    /// The id of a fact that something has read.
+    /// The id of a fact that has been read.
     fn known_fact(&self, hash: KeyHash, key: &FactKey) -> Option<FactId> {
         let mut candidates = self.fact_index.get_at(hash).iter().map(|number| FactId(index(*number)));
         candidates.find(|id| self.facts.get(id.0).is_some_and(|fact| fact.key == *key))
@@ -241,12 +242,12 @@ impl Core {
         id
     }
 
-    /// How many facts something has read.
+    /// Number of facts that have been read.
     fn fact_count(&self) -> usize {
         self.facts.len() - self.free_facts.len()
     }
 
-    /// All facts that something has read.
+    /// All facts that have been read.
     pub(super) fn all_facts(&self) -> Vec<FactKey> {
         let used = self.facts.iter().enumerate().filter(|(id, _)| !self.free_facts.contains(&FactId(*id)));
         used.map(|(_, fact)| fact.key.clone()).collect()
@@ -311,7 +312,7 @@ impl Core {
         id
     }
 
-    /// Notes a derived answer of a proxy and has the proxy watch the node that it comes from.
+    /// Stores a derived answer of a proxy and adds the proxy to the watchers of the node.
     pub(super) fn watch(&mut self, proxy: u64, attr: AttrId, node: NodeId, value: ValueId) {
         self.touch_attr(attr);
         let Some(state) = self.proxies.get_mut(&proxy) else { return };
@@ -328,7 +329,7 @@ impl Core {
         }
     }
 
-    /// Keeps the last good derived answer of a proxy if computing a new one fails, or notes that there never was one.
+    /// Keeps the last good derived answer of a proxy if computing a new one fails, or records that there is no answer.
     pub(super) fn keep_answer(&mut self, proxy: u64, attr: AttrId, failure: Arc<str>) -> ValueId {
         self.failing.insert(proxy);
         let last = match self.proxies.get(&proxy).and_then(|state| state.derived.get(&attr)) {
@@ -351,7 +352,7 @@ impl Core {
         value
     }
 
-    /// The proxy's answer to a plain question, or to a derived one if it was derived before.
+    /// The proxy's answer to a plain attribute, or to a derived one that is already computed.
     pub(super) fn answer(&mut self, proxy: u64, attr: AttrId) -> Option<ValueId> {
         let state = self.proxies.get(&proxy)?;
         if let Some(value) = state.answers.get(&attr) {
@@ -396,12 +397,12 @@ impl Core {
         }
     }
 
-    /// Keeps a new result, with edges from all that it read.
+    /// Stores a new result, with edges from everything that it read.
     pub(super) fn keep(&mut self, query: QueryId, value: Value, frame: Frame, fault: Option<Arc<str>>) -> NodeId {
         let id = NodeId(self.next_node);
         self.next_node += 1;
         let deps: Deps = frame.deps.into_iter().collect();
-        // An empty list made of a vector would be an allocation of its own.
+        // An empty list made from a `Vec` would need its own allocation.
         let attrs: Arc<[(AttrId, ValueId)]> = if frame.attrs.is_empty() { Arc::default() } else { frame.attrs.into() };
         let remarks = frame.remarks.into_texts();
         self.fresh_remarks.extend(remarks.iter().cloned());
@@ -477,13 +478,13 @@ impl Core {
         self.strays.extend(&node.rare().subscribers);
         self.unanswered.extend(node.rare().watchers.iter().map(|(proxy, _)| *proxy));
         if !node.dirty || node.gated {
-            // Its dependents have not been marked. A result that is not dirty gets here only with an impure translator: by the
-            // facts in force the result was valid, yet it is not found any more.
+            // Its dependents are not marked yet. A result that is not dirty gets here only if a translator is not pure:
+            // by the current facts the result is valid, but the tree no longer finds it.
             self.mark_all(node.parents.as_slice().to_vec());
         }
     }
 
-    /// Whether a result with subscribers or watchers was dropped that have not been settled since.
+    /// Whether results with subscribers or watchers were dropped and these are not settled yet.
     pub(super) fn has_strays(&self) -> bool {
         let marked = self.marked_shown.is_empty() && self.marked_watched.is_empty();
         !(marked && self.strays.is_empty() && self.unanswered.is_empty())

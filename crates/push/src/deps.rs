@@ -1,13 +1,13 @@
-//! What a result was computed from: the list that each kept result has.
+//! The dependencies of a result, stored with each result.
 //!
-//! A resource of ambient mode has a dozen dependencies, and there is one for each workload. As an enum each takes 16 bytes; here it
-//! takes three with a million results, as ids are counts.
+//! A resource of ambient mode has a dozen dependencies, and there is one resource for each workload. An enum takes 16
+//! bytes per dependency; this encoding takes three with a million results, since ids are consecutive numbers.
 
 use std::sync::Arc;
 
 use super::memo::{FactId, NodeId};
 
-/// What a result was computed from.
+/// A dependency of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Dep {
     /// A fact of the snapshot.
@@ -16,16 +16,16 @@ pub(super) enum Dep {
     Node(NodeId),
 }
 
-/// A list of [`Dep`]s, each a number in Protocol Buffers' variable length: seven bits in each byte, the lowest first, and a high bit in
-/// all but the last.
+/// A list of [`Dep`]s, each encoded as a Protocol Buffers varint: seven bits per byte, lowest bits first, and the high
+/// bit set in all bytes but the last.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Deps(Arc<[u8]>);
 
-/// The bit that all bytes of a number have but the last.
+/// The continuation bit, set in all bytes of a number but the last.
 const MORE: u8 = 0x80;
 
 impl Deps {
-    /// How many there are. Costs a look at each byte.
+    /// The number of dependencies. Iterates over all bytes.
     pub(super) fn len(&self) -> usize {
         self.0.iter().filter(|byte| **byte & MORE == 0).count()
     }
@@ -66,7 +66,7 @@ impl FromIterator<Dep> for Deps {
 }
 
 impl Dep {
-    /// As a number: ids are counts, and far below 2^63.
+    /// The varint value: ids are consecutive numbers, far below 2^63.
     fn packed(self) -> u64 {
         match self {
             Self::Fact(FactId(id)) => (id as u64) << 1,

@@ -64,9 +64,9 @@ pub struct PushCause {
     pub answers: u32,
 }
 
-/// Where a proxy's collections go. Must not block: it is called from the engine's thread, once per change and proxy.
+/// The receiver of a proxy's collections. Must not block: it is called from the engine's thread, once per change and proxy.
 pub trait Sink: Send + Sync {
-    /// Takes the new collection of one type.
+    /// Receives the new collection of one type.
     fn publish(&self, kind: ResourceType, collection: Arc<Collection>, cause: &Arc<PushCause>);
 
     /// All collections of a change were published; not called after an answer to a subscription, nor if nothing was published.
@@ -109,7 +109,7 @@ pub struct Engine {
     /// The snapshot in force.
     context: Arc<PushContext>,
     translator: Arc<dyn Translator>,
-    /// Where each proxy's collections go.
+    /// The sink of each proxy.
     sinks: KeyedMap<u64, Arc<dyn Sink>>,
     next_proxy: u64,
     /// Proxies to which the current change was published.
@@ -141,7 +141,7 @@ impl Engine {
         Self::with_config(EngineConfig::default(), context, translator)
     }
 
-    /// An engine on a first snapshot, with these sizes.
+    /// An engine on a first snapshot, with this configuration.
     #[must_use]
     pub fn with_config(config: EngineConfig, context: Arc<PushContext>, translator: Arc<dyn Translator>) -> Self {
         let core = RefCell::new(Core::new(config));
@@ -247,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// Puts a new snapshot in force. `changed` must contain every fact whose value differs from the last snapshot's; the cost
+    /// Replaces the snapshot in force. `changed` must contain every fact whose value differs from the last snapshot's; the cost
     /// is proportional to the number of their readers.
     pub fn apply(&mut self, context: Arc<PushContext>, changed: Vec<FactKey>) -> Settled {
         let core = self.core.get_mut();
@@ -434,7 +434,7 @@ impl Engine {
         Some((node, collection))
     }
 
-    /// Hands a collection to the proxy's sink unless it has an equal one.
+    /// Publishes a collection to the proxy's sink unless the sink has an equal one.
     fn publish_if_new(
         &mut self,
         proxy: u64,
@@ -448,7 +448,8 @@ impl Engine {
         if Arc::ptr_eq(&shown.collection, collection) {
             return;
         }
-        // A group moves from one collection to another: they are compared once, not once per proxy.
+        // Members of a group change from the same old to the same new collection: these are compared once, not once per
+        // proxy.
         let equal = match &self.compared {
             Some((old, new, equal)) if Arc::ptr_eq(old, &shown.collection) && Arc::ptr_eq(new, collection) => *equal,
             Some(_) | None => *shown.collection == **collection,

@@ -27,7 +27,7 @@ pub enum FactKey {
     Endpoints(ServiceKey),
     /// The service ports that this pod serves.
     TargetsOf(NamespacedName),
-    /// The service ports that workloads at this address serve, but for those of pods.
+    /// The service ports that workloads at this address serve, except ports of pods.
     TargetsAt(IpAddr),
     /// The workload of the pod of this namespace and name.
     Workload(NamespacedName),
@@ -51,7 +51,7 @@ pub enum FactKey {
     ListAll(Kind),
     /// Which proxies see the new version of an object.
     Rollout(ObjectRef),
-    /// The names of all workloads and services that can be sent to ztunnel.
+    /// The names of all workloads and services that ztunnel may get.
     AddressNames,
     /// The index entry of an address, node, label or pod.
     Found(AddressKey),
@@ -74,7 +74,7 @@ impl FactKey {
 pub enum RemoteFact {
     /// The service ports that this pod serves.
     TargetsOf(NamespacedName),
-    /// The service ports that WorkloadEntries at this address serve, and the pods at it.
+    /// The service ports that WorkloadEntries at this address serve, and the pods at this address.
     TargetsAt(IpAddr),
     /// The workload of the pod of this namespace and name.
     Workload(NamespacedName),

@@ -13,20 +13,20 @@ use navarch_api::hash::KeyedMap;
 
 /// Factor by which the time of streams without a verified identity counts.
 const UNVERIFIED_COST_FACTOR: u32 = 4;
-/// Idle clients that are kept, beside one for each client with work, before idle ones are purged.
+/// Maximum number of idle clients, in addition to clients with work, before idle ones are purged.
 const MAX_IDLE_CLIENTS: usize = 1024;
 
 /// Streams with unanswered subscriptions, in the order of service.
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
     streams: KeyedMap<ProxyId, Stream>,
-    /// Clients that have work, or had some lately.
+    /// Clients that have work, or had some recently.
     clients: KeyedMap<Client, ClientQueue>,
-    /// Clients with work by the time that they have used; of equal ones who came first.
+    /// Clients with work, by the time that they have used; equal ones by order of arrival.
     order: BTreeSet<(Duration, u64, Client)>,
-    /// What the client that is served had used before: nobody starts with less.
+    /// Time used by the client in service, before this turn. New clients start with at least this value.
     now: Duration,
-    /// Tells apart who came first.
+    /// Counts arrivals, to order clients with equal times.
     arrivals: u64,
 }
 
@@ -36,7 +36,7 @@ type Client = Option<IpAddr>;
 #[derive(Debug)]
 struct Stream {
     client: Client,
-    /// Whether its client has a verified identity.
+    /// Whether the client has a verified identity.
     is_proved: bool,
     /// Unanswered subscriptions, at most one of each type.
     waiting: VecDeque<Waiting>,
@@ -48,7 +48,7 @@ pub(super) struct Waiting {
     pub(super) kind: ResourceType,
     /// The subscription; `None` if the client has unsubscribed since.
     pub(super) interest: Option<Interest>,
-    /// How many subscriptions this one answers: those that it took the place of, and itself.
+    /// Number of subscriptions that the answer covers: this one and those that it replaced.
     pub(super) answers: u32,
 }
 
@@ -57,24 +57,24 @@ pub(super) struct Waiting {
 struct ClientQueue {
     /// The time that the client has used.
     used: Duration,
-    /// Its place among those who have used as much; `None` while it has no work.
+    /// Its position among clients with equal time; `None` while it has no work.
     place: Option<u64>,
-    /// The streams, the next first. May name streams that are gone.
+    /// The streams, next one first. May contain ended streams.
     streams: VecDeque<ProxyId>,
 }
 
 impl FairQueue {
-    /// A stream begins.
+    /// Adds a stream.
     pub(super) fn connect(&mut self, id: ProxyId, client: Option<IpAddr>, is_proved: bool) {
         self.streams.insert(id, Stream { client, is_proved, waiting: VecDeque::new() });
     }
 
-    /// A stream has ended.
+    /// Removes a stream.
     pub(super) fn disconnect(&mut self, id: ProxyId) {
         self.streams.remove(&id);
     }
 
-    /// A stream wants this. It takes the place of what the stream wanted of the type and has no answer to.
+    /// Queues a subscription of a stream. It replaces the stream's unanswered subscription of the same type.
     pub(super) fn subscribe(&mut self, id: ProxyId, kind: ResourceType, interest: Interest) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if let Some(waiting) = stream.waiting.iter_mut().find(|waiting| waiting.kind == kind) {
@@ -89,19 +89,20 @@ impl FairQueue {
         }
     }
 
-    /// A stream wants nothing more of a type. True where nothing of the type waits: it can be taken away at once.
+    /// Ends a stream's subscription of a type. Returns true if no subscription of the type is waiting: it can then be
+    /// removed at once.
     pub(super) fn unsubscribe(&mut self, id: ProxyId, kind: ResourceType) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return false };
         let waiting = stream.waiting.iter_mut().find(|waiting| waiting.kind == kind);
         waiting.map(|waiting| waiting.interest = None).is_none()
     }
 
-    /// Whether no stream waits.
+    /// Whether no stream is waiting.
     pub(super) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
-    /// The stream whose turn it is, and what it waits for. To be followed by [`FairQueue::used`].
+    /// The stream to serve next, and its subscription. The caller must then call [`FairQueue::used`].
     pub(super) fn next(&mut self) -> Option<(ProxyId, Waiting)> {
         while let Some((used, _, client)) = self.order.pop_first() {
             self.now = self.now.max(used);
@@ -116,7 +117,8 @@ impl FairQueue {
         None
     }
 
-    /// A stream has used this much time for what it waits for, which is answered now or goes on.
+    /// Accounts the time that a stream used for its first waiting subscription, which is either answered or continued
+    /// later.
     pub(super) fn used(&mut self, id: ProxyId, time: Duration, is_answered: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if is_answered {
@@ -134,7 +136,7 @@ impl FairQueue {
             }
         }
         if self.order.is_empty() {
-            // Who used much delayed nobody who is still there.
+            // No client is waiting, so used times no longer matter.
             self.clients = KeyedMap::default();
         } else if self.clients.len() > 2 * self.order.len() + MAX_IDLE_CLIENTS {
             let now = self.now;
@@ -142,13 +144,13 @@ impl FairQueue {
         }
     }
 
-    /// Puts a stream at the end of its client's line.
+    /// Appends a stream to its client's queue.
     fn line_up(&mut self, client: Client, id: ProxyId) {
         self.clients.entry(client).or_default().streams.push_back(id);
         self.place(client);
     }
 
-    /// Puts a client among those who have work.
+    /// Inserts a client into the clients with work.
     fn place(&mut self, client: Client) {
         let Some(line) = self.clients.get_mut(&client).filter(|line| line.place.is_none()) else { return };
         self.arrivals += 1;

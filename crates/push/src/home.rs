@@ -1,4 +1,4 @@
-//! The cluster that a proxy is in, and what is known there alone.
+//! The cluster of a proxy, and reads of objects that exist in that cluster only.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use navarch_registry::directory::{Directory, TargetsAt};
 use navarch_registry::model::{ServiceTarget, Workload};
 use navarch_store::{Objects, Stored};
 
-/// Which cluster a proxy is in, by its own word.
+/// The cluster of a proxy, from its metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Home {
-    /// That which configures the mesh; it may not have said.
+    /// The cluster that configures the mesh, or no cluster given.
     Config,
-    /// Another one whose API server is read.
+    /// A remote cluster whose API server is watched.
     Remote(ClusterId),
-    /// One that nothing is known of.
+    /// An unknown cluster.
     Unknown,
 }
 
 impl ProxyView<'_> {
-    /// The cluster that the proxy is in.
+    /// The cluster of the proxy.
     #[must_use]
     pub fn home(self) -> Home {
         let said = self.cluster_id();
@@ -39,12 +39,12 @@ impl ProxyView<'_> {
 }
 
 impl View<'_> {
-    /// The clusters beside the one that configures the mesh.
+    /// All clusters except the one that configures the mesh.
     pub fn remote_clusters(&self) -> impl Iterator<Item = &ClusterId> {
         self.read(FactKey::Clusters).remotes.keys()
     }
 
-    /// What a pod of a cluster serves by Kubernetes Services.
+    /// The service ports of Kubernetes Services that a pod of a cluster serves.
     #[must_use]
     pub fn targets_of_pod_in(&self, home: &Home, pod: &NamespacedName) -> &[ServiceTarget] {
         match home {
@@ -58,7 +58,7 @@ impl View<'_> {
         }
     }
 
-    /// What WorkloadEntries of a cluster at this address serve, and the pods at it.
+    /// The service ports that WorkloadEntries of a cluster at this address serve, and the pods at this address.
     #[must_use]
     pub fn targets_at_in(&self, home: &Home, address: IpAddr) -> Option<&Arc<TargetsAt>> {
         match home {
@@ -84,7 +84,8 @@ impl View<'_> {
         }
     }
 
-    /// Whether a service account of a cluster may read the secrets of its namespace there; not, as long as that is not known.
+    /// Whether a service account of a cluster may read the secrets of its namespace there; false while this is not
+    /// known.
     #[must_use]
     pub fn may_read_secrets_in(&self, home: &Home, account: &NamespacedName) -> bool {
         match home {
@@ -159,8 +160,8 @@ impl View<'_> {
         self.index_of(home, AddressKey::Label(label)).into_iter().flat_map(move |index| index.with(label))
     }
 
-    /// What finds the objects of a cluster, read by a key. Of remote clusters it is there where the networks of an ambient mesh are
-    /// joined, with workloads of those in the same network alone, and where a proxy has asked who a peer is.
+    /// The address index of a cluster, read by a key. For remote clusters there is one if the networks of an ambient
+    /// mesh are joined (with workloads of clusters in the same network only), or if a proxy has requested a peer.
     fn index_of(&self, home: &Home, key: AddressKey) -> Option<&AddressIndex> {
         match home {
             Home::Config => Some(&self.read(FactKey::Found(key)).addresses),
@@ -172,7 +173,7 @@ impl View<'_> {
     }
 }
 
-/// What is there in a remote cluster alone.
+/// The directory of a remote cluster.
 fn remote<'a>(context: &'a PushContext, cluster: &ClusterId) -> Option<&'a Directory> {
     context.directory.remotes.get(cluster).map(|directory| &**directory)
 }

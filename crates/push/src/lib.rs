@@ -1,5 +1,5 @@
-//! The engine: one immutable snapshot, translators that read it through a recording view, a cache reused by trace replay,
-//! and the reverse index that tells whom a change reaches.
+//! The engine: one immutable snapshot, translators that read it through a recording view, a cache reused by trace
+//! replay, and the reverse index that returns the results and proxies that a change affects.
 //!
 //! ```text
 //! events ─▶ MeshState (store + registry) ─▶ changed facts ─▶ Engine: mark what read them
@@ -7,7 +7,7 @@
 //!                            Sink::publish(collection) ◀────────┘ one per group of proxies that read alike
 //! ```
 //!
-//! One thread owns all of it ([`worker`]); streams hold immutable collections. Knows no sockets and no Envoy types.
+//! One thread owns all of it ([`worker`]); streams hold immutable collections. It has no sockets and no Envoy types.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
@@ -46,7 +46,7 @@ mod versions;
 pub mod view;
 pub mod worker;
 
-/// Which kinds count in remote clusters.
+/// Which kinds are read in remote clusters.
 pub use remotes::counts_in_remotes;
 
 /// A kind of object that views can list.

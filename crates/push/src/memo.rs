@@ -45,16 +45,16 @@ pub(super) type Value = Arc<dyn Any + Send + Sync>;
 pub(super) struct Node {
     pub(super) query: QueryId,
     pub(super) value: Value,
-    /// What was read, in the order of reading.
+    /// Its dependencies, in the order of reading.
     pub(super) deps: Deps,
-    /// Attributes of the proxy that were read, with the answers, in order of reading, those of children included.
+    /// Attributes of the proxy that were read, including those of children, with the answers, in order of reading.
     pub(super) attrs: Arc<[(AttrId, ValueId)]>,
     /// Results that read this one. May contain dropped nodes and nodes that no longer read it.
     pub(super) parents: NodeList,
     pub(super) rare: Option<Box<Rare>>,
     /// Revision at which the value last changed.
     pub(super) changed_at: u64,
-    /// Revision at which the value was last known to be right.
+    /// Revision at which the value was last verified.
     pub(super) verified_at: u64,
     /// Greater than the height of all results that it read. Never lowered, so it may be greater than necessary.
     pub(super) height: u16,
@@ -66,7 +66,7 @@ pub(super) struct Node {
     pub(super) sweep: u32,
 }
 
-/// Fields that few results use, and none of those of single resources.
+/// Fields that few results use, and no single resources.
 #[derive(Clone, Default)]
 pub(super) struct Rare {
     /// Subscriptions that show this result.
@@ -91,7 +91,7 @@ impl Node {
         self.rare.get_or_insert_default()
     }
 
-    /// Sets what only computations that meet invalid configuration, or panic, leave.
+    /// Sets the fields that only computations with invalid configuration or a panic set.
     pub(super) fn set_complaints(&mut self, fault: Option<Arc<str>>, remarks: Vec<Arc<str>>) {
         if fault.is_some() || !remarks.is_empty() || self.rare.is_some() {
             let rare = self.rare_mut();
@@ -126,9 +126,9 @@ pub(super) enum AttrDef {
 /// The trace being recorded for one computation.
 #[derive(Default)]
 pub(super) struct Frame {
-    /// Reads in order.
+    /// Dependencies in order of reading.
     pub(super) deps: Vec<Dep>,
-    /// The same as a set.
+    /// The same dependencies as a set.
     pub(super) seen: KeyedSet<Dep>,
     /// Attributes in order of reading.
     pub(super) attrs: Vec<(AttrId, ValueId)>,
@@ -205,7 +205,7 @@ impl Frame {
         }
     }
 
-    /// Puts attributes before all others, if the result depends on their answers in any case.
+    /// Puts attributes before all others, if the result depends on their answers anyway.
     pub(super) fn ask_first(&mut self, attrs: &[(AttrId, ValueId)]) {
         let later = std::mem::replace(&mut self.attrs, attrs.to_vec());
         self.asked = attrs.iter().map(|(attr, _)| *attr).collect();
@@ -228,18 +228,18 @@ impl Frame {
 }
 
 impl Failure {
-    /// A failure of the engine's own, before anything was read.
+    /// An internal failure of the engine, before any read.
     pub(super) fn new(message: &'static str) -> Self {
         Self { panic: Box::new(message), frame: Frame::default() }
     }
 
-    /// What the panic said.
+    /// The panic message.
     pub(super) fn text(&self) -> Arc<str> {
         panic_text(&*self.panic)
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> Arc<str> {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     Arc::from(text.unwrap_or("panic without a message"))

@@ -38,7 +38,7 @@ pub enum Change {
     Mesh(Arc<MeshConfig>),
     /// Mesh networks were read again.
     Networks(Arc<MeshNetworks>),
-    /// Whether a service account may read the secrets of its namespace; `None` if no proxy needs to know any more.
+    /// Whether a service account may read the secrets of its namespace; `None` if no proxy needs this any more.
     SecretReader(NamespacedName, Option<bool>),
     /// JWKS were fetched, or those of a source are no longer trusted (`None`).
     Keys(KeySource, Option<Arc<str>>),
@@ -52,8 +52,8 @@ pub enum Change {
     Stages,
     /// A command for a staged rollout.
     Rollout(ObjectRef, Arc<RolloutOrder>),
-    /// A proxy asks who a peer is, by its address: from now on pods and WorkloadEntries of all clusters are found by theirs. In ambient
-    /// mode those of the cluster that configures the mesh always are.
+    /// A proxy requests the peer at an address: from now on pods and WorkloadEntries of all clusters are indexed by
+    /// address. In ambient mode those of the cluster that configures the mesh always are.
     FindPeers,
 }
 
@@ -64,11 +64,11 @@ pub enum RemoteChange {
     Put(AnyObject),
     /// An object is gone.
     Removed(ObjectRef),
-    /// The cluster has these objects in place of all that it had.
+    /// The cluster's objects are replaced by these.
     Reset(Vec<AnyObject>),
     /// The cluster is no longer part of the mesh.
     Gone,
-    /// Whether a service account may read the secrets of its namespace; `None` if no proxy needs to know any more.
+    /// Whether a service account may read the secrets of its namespace; `None` if no proxy needs this any more.
     SecretReader(NamespacedName, Option<bool>),
 }
 
@@ -96,10 +96,10 @@ pub struct MeshState {
     trust_bundle: Arc<[Arc<str>]>,
     /// Resolved addresses of network gateways with host names.
     gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
-    /// Index of objects by address, and the names of workloads and services. Without ambient mode it is empty until a proxy asks who a
-    /// peer is.
+    /// Index of objects by address, and the names of workloads and services. Without ambient mode it is empty until a
+    /// proxy requests a peer.
     addresses: Addresses,
-    /// Whether a proxy has asked.
+    /// Whether a proxy has requested a peer by address.
     finds_peers: bool,
     /// Objects of which the previous version is served.
     quarantine: Quarantine,
@@ -140,8 +140,8 @@ impl MeshState {
         }
     }
 
-    /// An independent mesh state with the state of a snapshot, for dry runs. Objects of namespaces that are not discovered are in no
-    /// snapshot, and so not in it. The cost is proportional to the number of objects.
+    /// An independent mesh state with the state of a snapshot, for dry runs. It has no objects of undiscovered
+    /// namespaces, since snapshots do not contain them. The cost is proportional to the number of objects.
     #[must_use]
     pub fn fork(context: &PushContext) -> Self {
         let mut mesh_state = Self::new(context.mesh.settings.clone());
@@ -169,15 +169,15 @@ impl MeshState {
         mesh_state
     }
 
-    /// An independent copy of this mesh state without rollouts, for dry runs. Objects are shared; the cost is proportional to the
-    /// registry's indexes.
+    /// An independent copy of this mesh state, for dry runs: its further changes are not staged. Objects are shared; the cost is
+    /// proportional to the registry's indexes.
     #[must_use]
     pub fn copy(&self) -> Self {
         let rollouts = Rollouts::of(self.rollouts.all(), self.rollouts.new_versions());
         Self { rollouts, ..self.clone() }
     }
 
-    /// How many endpoints of slices are left out since their pods are not known.
+    /// Number of slice endpoints that are left out since their pods are not known.
     #[must_use]
     pub fn pending_pods(&self) -> usize {
         self.registry.pending_pods()
@@ -208,14 +208,15 @@ impl MeshState {
         })
     }
 
-    /// The previous versions of recently changed objects, which are served if proxies reject the new ones, the latest last.
+    /// The previous versions of recently changed objects, the latest last. They are served if proxies reject the new
+    /// versions.
     #[must_use]
     pub fn before(&self) -> Before {
         self.quarantine.before().clone()
     }
 
-    /// Applies a batch of changes and returns the facts whose values differ now, sorted. The order within a batch matters only
-    /// for changes of the same object.
+    /// Applies a batch of changes and returns the changed facts, sorted. The order within a batch matters only for
+    /// changes of the same object.
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Vec<FactKey> {
         let (before, before_remotes) = (self.objects.seen().clone(), self.remotes.seen().clone());
         let mut objects: BTreeSet<ObjectRef> = BTreeSet::new();
@@ -273,7 +274,7 @@ impl MeshState {
         facts.into_iter().collect()
     }
 
-    /// Begins to find peers by address: takes all objects that are not there yet into the index.
+    /// Enables the search for peers by address: adds all missing objects to the index.
     fn find_peers(&mut self) -> Vec<FactKey> {
         self.finds_peers = true;
         let settings = &self.mesh.settings;
@@ -282,7 +283,7 @@ impl MeshState {
         }
         let (nothing, nowhere) = (Objects::default(), OrdMap::new());
         let own = if settings.ambient { BTreeSet::new() } else { addresses::names(self.objects.seen()) };
-        // Remote clusters that were not there before are taken in as a whole.
+        // Remote clusters without an index are added as a whole.
         let changed = ClusterChanges { own, ..ClusterChanges::default() };
         let step = StateChange {
             settings,
@@ -296,8 +297,8 @@ impl MeshState {
         self.addresses.apply(&step)
     }
 
-    /// Updates everything derived from objects, given those that differ; returns the facts that differ. `endpoints` are
-    /// services whose endpoints differ already.
+    /// Updates everything derived from objects, given the changed ones, and returns the changed facts. `endpoints` are
+    /// services whose endpoints have already changed.
     fn follow(
         &mut self,
         before: ClusterObjects<'_>,
@@ -331,7 +332,7 @@ impl MeshState {
         facts
     }
 
-    /// The change that applies to all proxies in place of an incoming one, if any.
+    /// The change to apply to all proxies instead of an incoming one, if any.
     fn admit(&mut self, change: Change, changed: &mut BTreeSet<ObjectRef>) -> Option<Change> {
         if self.quarantine.knows(&change) {
             return None;
@@ -345,7 +346,7 @@ impl MeshState {
         self.quarantine.admit(change, self.objects.seen())
     }
 
-    /// Applies a change of a remote cluster; returns the fact that differs if the change is not of an object.
+    /// Applies a change of a remote cluster and returns the changed fact if the change is not of an object.
     fn take_in_remote(&mut self, cluster: ClusterId, change: RemoteChange) -> Option<FactKey> {
         match change {
             RemoteChange::Put(object) => self.remotes.put(cluster, object),
@@ -361,7 +362,7 @@ impl MeshState {
         None
     }
 
-    /// Updates the names of objects; returns the facts that differ.
+    /// Updates the names of objects and returns the changed facts.
     fn find_names(&mut self, before: &Objects, changed: &BTreeSet<ObjectRef>) -> Vec<FactKey> {
         let mut facts = Vec::new();
         for object in changed {
@@ -375,7 +376,7 @@ impl MeshState {
         facts
     }
 
-    /// Applies mesh-wide configuration and notes the facts that differ.
+    /// Applies mesh-wide configuration and collects the changed facts.
     fn set_mesh(
         &mut self,
         mesh: Option<Arc<MeshConfig>>,
@@ -398,7 +399,7 @@ impl MeshState {
     }
 }
 
-/// Sets or removes the value of a key. Returns whether it differs; if not, copies of the map stay shared.
+/// Sets or removes the value of a key. Returns whether it changed; if not, copies of the map stay shared.
 fn set<K: Ord + Clone, V: PartialEq + Clone>(map: &mut OrdMap<K, V>, key: &K, value: Option<V>) -> bool {
     if map.get(key) == value.as_ref() {
         return false;

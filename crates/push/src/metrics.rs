@@ -157,7 +157,7 @@ impl Metrics {
                     (name, event)
                 }
                 Change::Removed(name) => (name.clone(), "delete"),
-                // Changes of remote clusters are not counted: whether they had the object before is not known here.
+                // Changes of remote clusters are not counted: whether the object existed before is not known here.
                 Change::Remote(..)
                 | Change::Mesh(_)
                 | Change::Networks(_)

@@ -1,4 +1,4 @@
-//! A sorted list of names that is kept while names come and go.
+//! A sorted list of names that is updated incrementally.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,19 +7,19 @@ use std::sync::Arc;
 use super::engine::runs::{Runs, update};
 use navarch_api::names::ResourceName;
 
-/// Names in order, cut as collections are. Cheap to clone.
+/// Sorted names, cut into runs as those of collections. Cheap to clone.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct NameList(Arc<Runs>);
 
 impl NameList {
-    /// Takes names in and out. Costs those, and the number of pieces in which the list is kept.
+    /// Inserts and removes names. The cost is proportional to these names and the number of runs in the list.
     pub fn update(&mut self, added: &BTreeSet<ResourceName>, removed: &BTreeSet<ResourceName>) {
         if !(added.is_empty() && removed.is_empty()) {
             self.0 = Arc::new(update(&self.0, added, removed));
         }
     }
 
-    /// The names in pieces.
+    /// The names in runs.
     pub(super) fn runs(&self) -> &Arc<Runs> {
         &self.0
     }

@@ -1,5 +1,5 @@
-//! Names cut into parts: where there may be tens of thousands of objects of a kind, what looks at all of them looks at one part, and
-//! a table of all is made of parts.
+//! Names cut into parts. If a kind has tens of thousands of objects, readers of all objects read one part at a time,
+//! and a table of all objects is composed of parts.
 
 use std::hash::Hash;
 
@@ -8,7 +8,7 @@ use imbl::{OrdMap, OrdSet};
 use navarch_api::hash::keyed_hash;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 
-/// Into how many parts names are cut. A change costs as many looks at parts, and one at as many names as a part has.
+/// Number of parts. A change rechecks this many parts, and the names of one part.
 pub const PARTS: u8 = 128;
 
 /// The kinds whose names are kept in parts.
@@ -18,14 +18,14 @@ const KINDS: [Kind; 4] = [Kind::HttpRoute, Kind::GrpcRoute, Kind::TlsRoute, Kind
 #[derive(Clone, Debug, Default)]
 pub struct NameParts(OrdMap<(Kind, u8), OrdSet<NamespacedName>>);
 
-/// The part that something is in: another in each process, so that nobody can choose it.
+/// The part of a key. The hash differs in each process, so that users cannot choose the part.
 #[must_use]
 pub fn part_of(key: &(impl Hash + ?Sized)) -> u8 {
     u8::try_from(keyed_hash(key) % u64::from(PARTS)).unwrap_or_default()
 }
 
 impl NameParts {
-    /// Notes that there is such an object, or that there is none. Gives the part that it is in, if its kind has parts.
+    /// Adds or removes the name of an object. Returns its part, if its kind has parts.
     pub(super) fn set(&mut self, object: &ObjectRef, is_there: bool) -> Option<u8> {
         if !KINDS.contains(&object.kind) {
             return None;

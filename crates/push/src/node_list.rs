@@ -1,10 +1,10 @@
-//! Lists of results that read a fact or a result. Most have one entry: it is stored in place, where a `Vec` would take 24 bytes and
-//! an allocation for four.
+//! Lists of results that read a fact or a result. Most have one entry, which is stored inline; a `Vec` would take 24
+//! bytes and an allocation for four entries.
 
 use super::memo::NodeId;
 use navarch_api::growth::push_tight;
 
-/// Ids of results, in the order in which they were added until they are sorted.
+/// Ids of results, in insertion order until they are sorted.
 #[derive(Clone, Default)]
 pub(super) struct NodeList(Entries);
 
@@ -52,7 +52,7 @@ impl NodeList {
         }
     }
 
-    /// Removes the ids for which `keeps` returns false, and frees what the rest does not take.
+    /// Removes the ids for which `keeps` returns false, and frees unused capacity.
     pub(super) fn retain_and_shrink(&mut self, keeps: impl Fn(&NodeId) -> bool) {
         self.retain(keeps);
         if let Entries::Many(many) = &mut self.0 {

@@ -1,7 +1,7 @@
-//! Items of results in force that gauges count.
+//! Gauge items of results in force.
 //!
-//! Translators record them while they compute; they are kept and dropped with the result. Unlike a remark, a notice has no
-//! text: it is a subject of a gauge.
+//! Translators record them while they compute; they are stored and dropped with the result. Unlike a remark, a notice
+//! has no text: it is a subject of a gauge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub enum Notice {
     Subject {
         /// The gauge's name.
         gauge: &'static str,
-        /// What is counted.
+        /// The counted subject.
         subject: Arc<str>,
     },
     /// A patch of an EnvoyFilter that changed something.
@@ -25,7 +25,7 @@ pub enum Notice {
         /// The target of the patch.
         kind: &'static str,
     },
-    /// A failed lookup. It counts each time that a result newly records it.
+    /// A failed lookup. It is counted each time that a result newly records it.
     Failed {
         /// The kind of lookup.
         what: Unavailable,
@@ -52,9 +52,9 @@ pub(super) struct Notices {
     of: BTreeMap<NodeId, Vec<Notice>>,
     /// The number of results with each notice.
     counts: BTreeMap<Notice, usize>,
-    /// Whether they have changed since they were last taken.
+    /// Whether they have changed since the last call of `take_changed`.
     changed: bool,
-    /// Failed lookups since they were last taken.
+    /// Failed lookups since the last call of `take_failed`.
     failed: BTreeMap<Unavailable, u64>,
 }
 

@@ -1,4 +1,5 @@
-//! An observer of the push thread: it sees each input and each published collection, in the order of the work. The record is one.
+//! An observer of the push thread: it gets each input and each published collection, in processing order. The record is
+//! one.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,52 +21,54 @@ pub struct PublishedCollection {
     pub proxy: ProxyId,
     /// The type of its resources.
     pub kind: ResourceType,
-    /// Shared with the engine and other proxies.
+    /// The collection, shared with the engine and other proxies.
     pub collection: Arc<Collection>,
 }
 
-/// What objects were before their last change, the latest last; `None` where there was none. Few enough to be copied with a change
-/// while there is another copy.
+/// The previous versions of recently changed objects, the latest last; `None` if the object was new. The list is short
+/// enough to be copied on change while another copy exists.
 pub type Before = Arc<VecDeque<(ObjectRef, Option<AnyObject>)>>;
 
-/// One thing that was done.
+/// An event of the push thread.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A stream began, from this address.
+    /// A stream began; with the client's address.
     Connected(ProxyId, Arc<Proxy>, Option<IpAddr>),
     /// A stream ended.
     Gone(ProxyId),
     /// A subscription was answered.
     Subscribed {
-        /// Who asked.
+        /// The subscriber.
         proxy: ProxyId,
-        /// The type that was asked for.
+        /// The requested type.
         kind: ResourceType,
-        /// What was asked for; `None` where the type was given up since, and is taken away after the answer.
+        /// The requested resources; `None` if the client has unsubscribed since, in which case the subscription is
+        /// removed after the answer.
         interest: Option<Interest>,
-        /// What it is shown.
+        /// The published collections.
         shown: Vec<PublishedCollection>,
     },
-    /// A stream wants nothing more of a type.
+    /// A stream unsubscribed from a type.
     Unsubscribed(ProxyId, ResourceType),
-    /// Changes were taken in, and what they reach was published.
+    /// Changes were applied and the affected collections published.
     Applied {
-        /// All that came in since the last time, in order.
+        /// All changes since the last push, in order.
         changes: Vec<Change>,
-        /// The snapshot in force since.
+        /// The new snapshot.
         context: Arc<PushContext>,
-        /// What would be served if objects were refused.
+        /// The previous versions of changed objects, which are served if proxies reject the new ones.
         before: Before,
         /// The revision of the snapshot.
         revision: u64,
-        /// What is shown.
+        /// The published collections.
         shown: Vec<PublishedCollection>,
     },
-    /// All was recomputed.
+    /// All results were recomputed.
     Recomputed(Vec<PublishedCollection>),
-    /// The first reading is in.
+    /// The initial state is complete.
     Synced,
-    /// A client acknowledged a response of a type (ACK). Its stream calls, so the order with the above is open.
+    /// A client acknowledged a response of a type (ACK). Its stream calls, so the order relative to the other events is
+    /// not defined.
     Taken(ProxyId, ResourceType),
     /// A client rejected a response of a type with this message (NACK). Its stream calls.
     Refused(ProxyId, ResourceType, Arc<str>),

@@ -1,14 +1,14 @@
-//! Which pod a proxy is beside (Istio's `getPodByProxy`).
+//! The pod of a proxy (Istio's `getPodByProxy`).
 
 use super::query::{ProxyQuery, Query};
 use super::view::View;
 use navarch_api::object::NamespacedName;
 use navarch_registry::model::Labels;
 
-/// The label of pods that play machines in Istio's own tests: no pod is looked up for their proxies.
+/// The label of pods that simulate machines in Istio's own tests: no pod is looked up for their proxies.
 const TEST_MACHINE: &str = "istio.io/test-vm";
 
-/// The proxy's pod: the one of its name, else, where that is allowed, the one at its main address.
+/// The proxy's pod: the pod with its name, else, if allowed, the pod at its primary address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PodOfProxy;
 
@@ -28,7 +28,8 @@ impl Query for PodOfProxy {
         let at = proxy.ips().first().and_then(|ip| view.targets_at_in(&home, *ip))?;
         match at.pods.as_slice() {
             [only] => Some(only.clone()),
-            // Pods in the network of their node share its address, and are no clients; at least the namespace must be right.
+            // Pods in the network of their node share its address and have no proxies; at least the namespace must
+            // match.
             several => {
                 let own = proxy.namespace_among(several.iter().map(|pod| pod.namespace.clone()))?;
                 several.iter().find(|pod| pod.namespace == own).cloned()

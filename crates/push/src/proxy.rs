@@ -1,4 +1,4 @@
-//! A connected proxy as it describes itself: node id, metadata, locality, what it can run.
+//! A connected proxy, from its node message: node id, metadata, locality, supported extensions.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,10 +8,10 @@ use navarch_api::identity::Identity;
 use navarch_api::names::Namespace;
 use navarch_registry::model::Labels;
 
-/// What a proxy is for (first part of the node id).
+/// The type of a proxy (first part of the node id).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProxyKind {
-    /// Beside one workload.
+    /// A sidecar of one workload.
     Sidecar,
     /// A gateway.
     Router,
@@ -23,7 +23,7 @@ pub enum ProxyKind {
     AgentGateway,
 }
 
-/// Which IP families a proxy has addresses of.
+/// The IP families of a proxy's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IpFamilies {
     /// IPv4 only.
@@ -52,9 +52,9 @@ pub struct Locality {
 pub struct Proxy {
     /// The whole node id, `<kind>~<ip>~<pod>.<namespace>~<domain>`.
     pub node_id: Arc<str>,
-    /// What it is for.
+    /// The type.
     pub kind: ProxyKind,
-    /// Its addresses, never empty, first is primary.
+    /// Its addresses, never empty, the first is primary.
     pub ips: Arc<[IpAddr]>,
     /// `<pod>.<namespace>`.
     pub name: Arc<str>,
@@ -62,7 +62,7 @@ pub struct Proxy {
     pub namespace: Namespace,
     /// The DNS domain of the node id.
     pub dns_domain: Arc<str>,
-    /// `node.cluster`: the name of the proxy's service, as its bootstrap has it.
+    /// `node.cluster`: the name of the proxy's service, from its bootstrap.
     pub service_cluster: Arc<str>,
     /// Node metadata as JSON object.
     pub metadata: Arc<serde_json::Value>,
@@ -70,26 +70,26 @@ pub struct Proxy {
     pub labels: Arc<Labels>,
     /// `node.locality`.
     pub locality: Locality,
-    /// Names of the extensions that it says it has; `None` if it does not list them (then it is taken to be Istio's build).
+    /// Names of the extensions in the node message; `None` if it lists none (then Istio's build is assumed).
     pub extensions: Option<Arc<BTreeSet<Arc<str>>>>,
-    /// Whether its stream carries deltas.
+    /// Whether its stream is delta xDS.
     pub takes_deltas: bool,
-    /// Who the caller was proved to be; `None` on plaintext ports.
+    /// The verified identity of the client; `None` on plaintext ports.
     pub identity: Option<Identity>,
 }
 
-/// Why a node is refused.
+/// Why a node is rejected.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NodeError {
-    /// The id has not four parts.
+    /// The id does not have four parts.
     #[error("node id {0:?} must be <type>~<ip>~<name>.<namespace>~<domain>")]
     Shape(String),
-    /// The first part is no known type.
+    /// The first part is not a known type.
     #[error(
         "node id {0:?} starts with an unknown proxy type; known are sidecar, router, waypoint, ztunnel, agentgateway"
     )]
     Kind(String),
-    /// Neither metadata nor id hold a valid address.
+    /// Neither metadata nor id contain a valid address.
     #[error("node {0:?} has no valid IP address in INSTANCE_IPS or its id")]
     NoAddress(String),
 }
@@ -98,7 +98,7 @@ impl Proxy {
     /// Builds a proxy from its node id and metadata, by the rules of Istio's `ParseServiceNodeWithMetadata`.
     ///
     /// # Errors
-    /// When the id has not four parts, names an unknown type, or no valid address is given anywhere.
+    /// If the id does not have four parts or names an unknown type, or if there is no valid address.
     pub fn parse(node_id: &str, metadata: serde_json::Value, locality: Locality) -> Result<Self, NodeError> {
         let parts: Vec<&str> = node_id.split('~').collect();
         let &[kind, ip, name, domain] = parts.as_slice() else {
@@ -168,7 +168,7 @@ impl Proxy {
         self.extensions.as_ref().is_none_or(|extensions| extensions.contains(extension))
     }
 
-    /// Which IP families it has.
+    /// The IP families of its addresses.
     #[must_use]
     pub fn families(&self) -> IpFamilies {
         let first_is_v4 = self.ips.first().is_none_or(IpAddr::is_ipv4);
@@ -182,7 +182,7 @@ impl Proxy {
     }
 }
 
-/// Numbers arrive as doubles (`google.protobuf.Value`): `15020.0` is written `15020`.
+/// Numbers arrive as doubles (`google.protobuf.Value`): `15020.0` is formatted as `15020`.
 fn whole_number(number: &serde_json::Number) -> String {
     match number.as_f64() {
         Some(value) if value.fract() == 0.0 && value.abs() < 9e15 => format!("{value:.0}"),

@@ -75,7 +75,7 @@ impl ProxyView<'_> {
         if let AttrValue::Ips(ips) = self.0.ask(&Attr::Ips) { ips } else { Arc::from([]) }
     }
 
-    /// Which IP families it has.
+    /// The IP families of its addresses.
     #[must_use]
     pub fn families(self) -> IpFamilies {
         if let AttrValue::Families(families) = self.0.ask(&Attr::Families) { families } else { IpFamilies::V4 }
@@ -93,7 +93,7 @@ impl ProxyView<'_> {
         self.text(&Attr::DnsDomain).unwrap_or_else(|| Arc::from(""))
     }
 
-    /// `node.cluster`: the name of the proxy's service, as its bootstrap has it.
+    /// `node.cluster`: the name of the proxy's service, from its bootstrap.
     #[must_use]
     pub fn service_cluster(self) -> Arc<str> {
         self.text(&Attr::ServiceCluster).unwrap_or_else(|| Arc::from(""))
@@ -111,7 +111,7 @@ impl ProxyView<'_> {
         self.0.ask(&Attr::HasText(Arc::from(key), Arc::from(value))) == AttrValue::Bool(true)
     }
 
-    /// Whether a metadata key is `true` (Istio's `StringBool`; `1` and `True` count, too).
+    /// Whether a metadata key is `true` (Istio's `StringBool`; `1` and `True` also count).
     #[must_use]
     pub fn meta_bool(self, key: &str) -> bool {
         self.meta(key).and_then(|text| parse_bool(&text)).unwrap_or(false)
@@ -148,7 +148,7 @@ impl ProxyView<'_> {
         if let AttrValue::Labels(labels) = self.0.ask(&Attr::MetaLabels) { labels } else { Arc::default() }
     }
 
-    /// Whether a selector selects the proxy; an empty one does.
+    /// Whether a selector selects the proxy; an empty selector always does.
     #[must_use]
     pub fn selected_by(self, selector: &Labels) -> bool {
         selector.is_empty() || *self.0.derived(&SelectedBy(Arc::new(selector.clone())))
@@ -166,7 +166,8 @@ impl ProxyView<'_> {
         (*self.0.derived(&EffectiveLocality)).clone()
     }
 
-    /// Whether the proxy supports this Envoy extension. Proxies that list none are assumed to be Istio's, with all extensions.
+    /// Whether the proxy supports this Envoy extension. Proxies that list none are assumed to be Istio's build, with
+    /// all extensions.
     #[must_use]
     pub fn supports(self, extension: &str) -> bool {
         self.0.ask(&Attr::Supports(Arc::from(extension))) == AttrValue::Bool(true)

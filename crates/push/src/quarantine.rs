@@ -64,7 +64,7 @@ impl Quarantine {
         &self.before
     }
 
-    /// Whether a change puts the version of an object that is quarantined.
+    /// Whether a change contains the quarantined version of an object.
     pub(super) fn knows(&self, change: &Change) -> bool {
         let Change::Put(object) = change else { return false };
         let written = self.written.get(&object.object_ref());
@@ -91,7 +91,7 @@ impl Quarantine {
                 Some(Change::Removed(name))
             }
             Change::Quarantine(name, said) => self.begin(name, said, seen),
-            // Configuration comes from the primary cluster alone.
+            // Configuration comes from the primary cluster only.
             other @ (Change::Remote(..)
             | Change::Mesh(_)
             | Change::Networks(_)

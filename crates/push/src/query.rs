@@ -7,16 +7,17 @@ use std::sync::Arc;
 
 use super::view::View;
 
-/// A derived fact or a resource: computed through a recording view, memoised, cut off when its value stays equal.
+/// A derived fact or a resource: computed through a recording view and memoised; an equal new value stops the update of
+/// dependents.
 ///
 /// The key (`self`) contains no attributes of the proxy: a computation reads them through the view, which records it.
-/// Computation must be pure: same facts and same attributes give the same value.
+/// Computation must be pure: the same facts and attributes give the same value.
 pub trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
-    /// The result. Equal results cut off what depends on them.
+    /// The result. Dependents of an equal result are not recomputed.
     type Value: PartialEq + Send + Sync + 'static;
 
-    /// Whether its results are gates regardless of the number of dependents: for a part of a table of which a change leaves
-    /// most parts unchanged.
+    /// Whether its results are gates regardless of the number of dependents: for a part of a table, if most changes
+    /// leave most parts unchanged.
     const IS_GATE: bool = false;
 
     /// Computes the value, reading only through `view`.
@@ -37,15 +38,15 @@ pub trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
     }
 }
 
-/// A query whose *value* is an attribute of the proxy: readers are split by the value, not by what was read to find it.
+/// A query whose *value* is an attribute of the proxy: results are split by the value, not by its inputs.
 ///
-/// Use it where many proxies with different raw attributes (addresses, names) have the same value (the services they
-/// serve): those proxies then share all that is built on it.
+/// Use it if many proxies with different raw attributes (addresses, names) have the same value (the services that they
+/// serve): those proxies then share all results that depend on it.
 pub trait ProxyQuery: Query<Value: Eq + Hash + Debug> {}
 
 /// A value of a [`ProxyQuery`], comparable without knowing its type.
 pub(super) trait AnyValue: Any + Send + Sync {
-    /// Whether both are of one type and equal.
+    /// Whether both values have the same type and are equal.
     fn same(&self, other: &dyn AnyValue) -> bool;
     /// Hashes the value.
     fn feed(&self, state: &mut dyn Hasher);
@@ -56,7 +57,7 @@ pub(super) trait AnyValue: Any + Send + Sync {
 }
 
 impl<T: Eq + Hash + Debug + Send + Sync + 'static> AnyValue for T {
-    /// Whether both are of one type and equal.
+    /// Whether both values have the same type and are equal.
     fn same(&self, other: &dyn AnyValue) -> bool {
         other.as_any().downcast_ref::<T>() == Some(self)
     }

@@ -1,6 +1,7 @@
-//! Typed reads of the snapshot through a view. Each notes exactly what it read, absent things included.
+//! Typed reads of the snapshot through a view. Each records exactly what it read, missing values included.
 //!
-//! Facts of pods have the key of their table, not an equal one that came with a request: it is kept as long as the result.
+//! Facts of pods use the key of their table, not an equal key of a request, since the fact is kept as long as the
+//! result.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ impl View<'_> {
         &self.read(FactKey::Mesh).mesh
     }
 
-    /// The names of all workloads and services that there may be.
+    /// The names of all possible workloads and services.
     pub(super) fn address_names(&self) -> &NameList {
         &self.read(FactKey::AddressNames).address_names
     }
@@ -47,19 +48,20 @@ impl View<'_> {
         gateways.values().flat_map(|gateways| gateways.iter())
     }
 
-    /// The addresses of a gateway between networks that is known by this host name, as far as it was resolved here.
+    /// The resolved addresses of a network gateway with this host name; empty if it was not resolved.
     #[must_use]
     pub fn gateway_addresses(&self, host: &str) -> &[IpAddr] {
         self.read(FactKey::Networks).gateway_hosts.get(host).map_or(&[], |addresses| addresses)
     }
 
-    /// The service of this key; where several objects declare it, the one that wins.
+    /// The service of this key; if several objects declare it, the one with precedence.
     #[must_use]
     pub fn service(&self, key: &ServiceKey) -> Option<&Arc<Service>> {
         self.read(FactKey::Service(key.clone())).directory.services.get(key)?.first()
     }
 
-    /// All services of this key, the one that wins first: more than one where several objects declare the host in a namespace.
+    /// All services of this key, the one with precedence first. There are several if several objects declare the host
+    /// in a namespace.
     #[must_use]
     pub fn services_of(&self, key: &ServiceKey) -> &[Arc<Service>] {
         self.read(FactKey::Service(key.clone())).directory.services.get(key).map_or(&[], |services| services)
@@ -71,19 +73,19 @@ impl View<'_> {
         self.read(FactKey::ServicesOfHost(host.clone())).directory.namespaces_of_host.get(host).map(|found| &**found)
     }
 
-    /// All services, by namespace and host, duplicates of one key included. Any service's change re-runs the reader: keep
-    /// what is made of it small and let it cut off.
+    /// All services, by namespace and host, duplicates of one key included. A change of any service recomputes the
+    /// reader: derive a small value from them, and let an equal value stop the update.
     pub fn all_services(&self) -> impl Iterator<Item = &Arc<Service>> {
         self.read(FactKey::AllServices).directory.services.values().flat_map(|services| services.iter())
     }
 
-    /// The endpoints of a service, `None` when there is no such service or it has none.
+    /// The endpoints of a service; `None` if the service is missing or has no endpoints.
     #[must_use]
     pub fn endpoints(&self, key: &ServiceKey) -> Option<&Arc<ServiceEndpoints>> {
         self.read(FactKey::Endpoints(key.clone())).directory.endpoints.get(key)
     }
 
-    /// What this pod serves by Kubernetes Services.
+    /// The service ports of Kubernetes Services that this pod serves.
     #[must_use]
     pub fn targets_of_pod(&self, pod: &NamespacedName) -> &[ServiceTarget] {
         let found = self.context.directory.pod_targets.get_key_value(pod);
@@ -91,7 +93,7 @@ impl View<'_> {
         found.map_or(&[], |(_, targets)| targets)
     }
 
-    /// What workloads at this address serve, but for pods by Kubernetes Services.
+    /// The service ports that workloads at this address serve, except pods of Kubernetes Services.
     #[must_use]
     pub fn targets_at(&self, address: IpAddr) -> Option<&Arc<TargetsAt>> {
         self.read(FactKey::TargetsAt(address)).directory.targets.get(&address)
@@ -105,7 +107,7 @@ impl View<'_> {
         found.map(|(_, workload)| workload)
     }
 
-    /// Whether a service account may read the secrets of its namespace; not, as long as that is not known.
+    /// Whether a service account may read the secrets of its namespace; false while this is not known.
     #[must_use]
     pub fn may_read_secrets(&self, account: &NamespacedName) -> bool {
         self.read(FactKey::SecretReader(account.clone())).secret_readers.get(account).copied().unwrap_or_default()
@@ -119,7 +121,7 @@ impl View<'_> {
         context.objects.namespaces.get(&key).map(|object| &object.meta.labels)
     }
 
-    /// The keys fetched from a place, a JSON Web Key Set; `None` while there are none.
+    /// The JSON Web Key Set fetched from a source; `None` if there is none yet.
     #[must_use]
     pub fn keys(&self, source: &KeySource) -> Option<&Arc<str>> {
         self.read(FactKey::Keys(source.clone())).keys.get(source)

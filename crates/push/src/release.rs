@@ -1,4 +1,4 @@
-//! When the engine frees what only streams that have ended needed.
+//! When the engine frees results that only ended streams used.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use tokio::time::Instant;
 
 use super::engine::Engine;
 
-/// How long after the end of streams it is freed: whoever comes back soon finds it.
+/// Delay of freeing after streams end: a client that reconnects soon finds its results.
 const MIN_RETENTION: Duration = Duration::from_secs(10);
-/// How many times longer than freeing takes it is waited at least: however much is kept, it takes a small part of the
-/// thread's time.
+/// Minimum delay, as a multiple of the duration of the last sweep: regardless of the number of results, sweeps take a
+/// small part of the thread's time.
 const SWEEP_PAUSE_FACTOR: u32 = 50;
 
-/// When it is done next.
+/// When the next sweep is due.
 #[derive(Debug, Default)]
 pub(super) struct Release {
-    /// The next time, if there is anything to free.
+    /// The time of the next sweep, if results may be unused.
     at: Option<Instant>,
 }
 
 impl Release {
-    /// The next time, if there is anything to free.
+    /// The time of the next sweep, if results may be unused.
     pub(super) fn next(&self) -> Option<Instant> {
         self.at
     }
 
-    /// Begins to free what there is, when it is time; not while the engine `is_busy`.
+    /// Begins a sweep if it is due, unless the engine `is_busy`.
     pub(super) fn look(&mut self, engine: &mut Engine, is_busy: bool, now: Instant) {
         match self.at {
             _ if !engine.has_orphans() => self.at = None,

@@ -1,24 +1,24 @@
-//! The remarks of one computation, bounded: of an object with many faults the first few are listed, then their number.
+//! The remarks of one computation, bounded: for an object with many faults the first few are listed, then their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How many remarks there are of one subject, which mostly is one object.
+/// Maximum number of listed remarks per subject, which usually is one object.
 const OF_ONE: usize = 10;
 /// Maximum number of subjects that are listed separately.
 const MAX_SUBJECTS: usize = 100;
 
-/// Remarks, by what they are about.
+/// Remarks by subject.
 #[derive(Debug, Default)]
 pub(super) struct RemarkList {
     kept: Vec<Arc<str>>,
-    /// How many there were of each subject.
+    /// Number of remarks of each subject.
     counts: BTreeMap<Arc<str>, usize>,
-    /// How many there were of further subjects.
+    /// Number of remarks of further subjects.
     further: usize,
 }
 
-/// What a remark is about: its text up to the first colon.
+/// The subject of a remark: its text up to the first colon.
 fn subject(text: &str) -> &str {
     text.split_once(": ").map_or(text, |(subject, _)| subject)
 }
@@ -37,7 +37,7 @@ impl RemarkList {
         }
     }
 
-    /// Adds those of another list.
+    /// Adds the remarks of another list.
     pub(super) fn extend(&mut self, mut other: Self) {
         for text in std::mem::take(&mut other.kept) {
             if let Some(count) = other.counts.get_mut(subject(&text)) {
@@ -56,7 +56,7 @@ impl RemarkList {
         self.further += other.further;
     }
 
-    /// The remarks; of what is more than is kept, the number.
+    /// The remarks, followed by the number of those beyond the limits.
     pub(super) fn into_texts(self) -> Vec<Arc<str>> {
         let more = |(subject, count): (&Arc<str>, &usize)| {
             let more = count.checked_sub(OF_ONE).filter(|more| *more > 0)?;
@@ -69,10 +69,10 @@ impl RemarkList {
     }
 }
 
-/// How many remarks of one round are logged.
+/// Maximum number of remarks that are logged per round.
 const LOGGED_REMARKS: usize = 100;
 
-/// Logs what was left out of what proxies get; of more than [`LOGGED_REMARKS`], the number.
+/// Logs remarks on ignored configuration; beyond [`LOGGED_REMARKS`] only the number.
 pub(super) fn log_remarks(remarks: &BTreeSet<Arc<str>>) {
     for remark in remarks.iter().take(LOGGED_REMARKS) {
         tracing::warn!(%remark, "configuration skipped");

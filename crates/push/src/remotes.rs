@@ -49,8 +49,8 @@ impl RemoteChanges {
     }
 }
 
-/// Whether objects of a kind are read in remote clusters: as by istiod. Mesh configuration comes from the configuration cluster
-/// only.
+/// Whether objects of a kind are read in remote clusters, as by istiod. Mesh configuration comes from the configuration
+/// cluster only.
 #[must_use]
 pub fn counts_in_remotes(kind: Kind) -> bool {
     matches!(
@@ -69,7 +69,7 @@ pub fn counts_in_remotes(kind: Kind) -> bool {
     )
 }
 
-/// Whether translators read objects of a kind in remote clusters: those of workloads only if ztunnel gets them.
+/// Whether translators read objects of a kind in remote clusters: workload kinds only if ztunnel gets them.
 fn is_read_by_translators(kind: Kind, workloads: bool) -> bool {
     matches!(kind, Kind::Secret | Kind::Service | Kind::Namespace | Kind::KubernetesGateway)
         || workloads && matches!(kind, Kind::Pod | Kind::Node | Kind::EndpointSlice | Kind::WorkloadEntry)
@@ -127,7 +127,7 @@ impl Remotes {
         }
     }
 
-    /// The changes since the last call. An object that is removed and added again unchanged is none.
+    /// The changes since the last call. An object that is removed and added again unchanged is not a change.
     pub(super) fn settle(&mut self) -> RemoteChanges {
         let mut changes = RemoteChanges { reads_workloads: self.reads_workloads, ..RemoteChanges::default() };
         for (cluster, mut changed) in std::mem::take(&mut self.changed) {

@@ -1,4 +1,4 @@
-//! Encoded resources: what a translator yields and streams share.
+//! Encoded resources: the output of translators, shared by streams.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -31,13 +31,13 @@ pub enum ResourceType {
     ExtensionConfig,
     /// NDS, Istio's DNS table.
     NameTable,
-    /// PCDS: proxy config for the agent beside a proxy, which holds the trusted roots.
+    /// PCDS: proxy config for the agent of a proxy, which contains the trusted roots.
     ProxyConfig,
     /// Statuses of Gateway API objects, as JSON: for the control plane itself, not served to clients.
     ObjectStatus,
     /// Workloads and services by address, for ztunnel.
     Address,
-    /// The workloads of them alone.
+    /// The workloads of `Address` only.
     Workload,
     /// Authorization policies, for ztunnel.
     Authorization,
@@ -45,11 +45,11 @@ pub enum ResourceType {
     Object(Kind),
 }
 
-/// One resource, encoded once and shared by every proxy that gets it.
+/// One resource, encoded once and shared by every proxy that receives it.
 pub struct Resource {
     /// The type.
     pub kind: ResourceType,
-    /// The name by which it is subscribed.
+    /// The name used in subscriptions.
     pub name: ResourceName,
     /// The encoded message, without the `Any` around it.
     pub body: Bytes,
@@ -61,15 +61,15 @@ pub struct Resource {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version([u8; 16]);
 
-/// All that one proxy gets of one type: resources sorted by name, each at most once.
+/// All resources of one type for one proxy: sorted by name, each at most once.
 #[derive(PartialEq, Eq)]
 pub struct Collection {
     /// The type.
     pub kind: ResourceType,
     /// Sorted by name.
     pub resources: Resources,
-    /// The names that were asked for and mean nothing, for types that are asked for by address; `None` where all is asked for,
-    /// and of other types.
+    /// The requested names without a resource, for types that are requested by address; `None` for wildcard
+    /// subscriptions and other types.
     pub unknown: Option<Arc<BTreeSet<ResourceName>>>,
 }
 
@@ -106,7 +106,7 @@ impl ResourceType {
         Self::Object(Kind::WorkloadGroup),
     ];
 
-    /// The type URL on the wire; empty for what no client gets.
+    /// The type URL on the wire; empty for types that are not served to clients.
     #[must_use]
     pub fn type_url(self) -> &'static str {
         match self {
@@ -127,7 +127,7 @@ impl ResourceType {
         }
     }
 
-    /// The type URL of one resource, which is the type's own but for objects: those come in a common envelope.
+    /// The type URL of one resource: the URL of the type, except for objects, which have a common envelope.
     #[must_use]
     pub fn resource_url(self) -> &'static str {
         if matches!(self, Self::Object(_)) { mcp::RESOURCE_URL } else { self.type_url() }
@@ -139,7 +139,8 @@ impl ResourceType {
         Self::ALL.into_iter().find(|kind| !url.is_empty() && kind.type_url() == url)
     }
 
-    /// Istio's short name, as in `cds`. Istio calls [`Self::Workload`] as it calls [`Self::Address`]; objects of all kinds have one.
+    /// Istio's short name, as in `cds`. Istio uses the same name for [`Self::Workload`] and [`Self::Address`]; objects
+    /// of all kinds share one.
     #[must_use]
     pub fn short_name(self) -> &'static str {
         match self {
@@ -160,7 +161,7 @@ impl ResourceType {
         }
     }
 
-    /// Whether a client that names nothing gets everything.
+    /// Whether a client that requests no names gets all resources.
     #[must_use]
     pub fn is_wildcard_by_default(self) -> bool {
         match self {
@@ -177,14 +178,14 @@ impl ResourceType {
         }
     }
 
-    /// Whether it is about workloads and services by address: such a resource is found by other names than its own, too,
-    /// and what is asked for can be several.
+    /// Whether the type contains workloads and services by address: such a resource is also found by other names than
+    /// its own, and a requested name can match several.
     #[must_use]
     pub fn is_by_address(self) -> bool {
         matches!(self, Self::Address | Self::Workload)
     }
 
-    /// Whether it is for ztunnel, and there in ambient mode alone.
+    /// Whether the type is for ztunnel, in ambient mode only.
     #[must_use]
     pub fn is_ambient(self) -> bool {
         matches!(self, Self::Address | Self::Workload | Self::Authorization)
@@ -192,7 +193,7 @@ impl ResourceType {
 }
 
 impl Collection {
-    /// These resources, which were asked for by their names or as all that there are.
+    /// A collection for a subscription by name, or for a wildcard subscription.
     #[must_use]
     pub fn new(kind: ResourceType, resources: Resources) -> Self {
         Self { kind, resources, unknown: None }
@@ -228,13 +229,13 @@ impl Version {
         Self(first)
     }
 
-    /// As it is compared: the first 128 bits of a hash.
+    /// The bytes: the first 128 bits of a hash.
     #[must_use]
     pub fn bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// Reads the hexadecimal form back. A ztunnel that comes back brings tens of thousands.
+    /// Parses the hexadecimal form. A reconnecting ztunnel sends tens of thousands of versions.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (pairs, rest) = text.as_bytes().as_chunks::<2>();
@@ -250,8 +251,8 @@ impl Version {
     }
 }
 
-/// The value of each byte as a hexadecimal digit; 16 or more if it is none. Digits of hashes cannot be foreseen, so that each
-/// branch over them would cost.
+/// The value of each byte as a hexadecimal digit; 16 or more if it is not one. Digits of hashes are unpredictable, so a
+/// branch per digit would be mispredicted often.
 const DIGITS: [u8; 256] = {
     const fn value(byte: u8) -> u8 {
         match byte {
@@ -283,7 +284,7 @@ impl fmt::Debug for Version {
     }
 }
 
-// Bodies can hold keys (SDS): only the outside is shown.
+// Bodies can contain private keys (SDS): they are not shown.
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} @{} ({} bytes)", self.kind.short_name(), self.name, self.version, self.body.len())

@@ -1,5 +1,5 @@
-//! The resources of a collection: a sorted list in pieces, which the collections before and after a change share but for
-//! those that it reached.
+//! The resources of a collection: a sorted list in pieces. Collections before and after a change share all pieces that
+//! did not change.
 
 use std::fmt;
 use std::iter::FlatMap;
@@ -10,26 +10,26 @@ use super::resource::Resource;
 use navarch_api::hash::KeyedSet;
 use navarch_api::names::ResourceName;
 
-/// Resources that follow each other in a collection, sorted by name.
+/// Consecutive resources of a collection, sorted by name.
 pub type Piece = Arc<Vec<Arc<Resource>>>;
 
-/// Resources sorted by name, each at most once. Collecting resources makes one piece of them: they must be in order.
+/// Resources sorted by name, each at most once. Collecting an iterator makes one piece: the items must be sorted.
 #[derive(Clone, Default)]
 pub struct Resources {
-    /// In order; none is empty.
+    /// In order; no piece is empty.
     pieces: Vec<Piece>,
-    /// How many resources are in all of them.
+    /// Number of resources in all pieces.
     count: usize,
 }
 
-/// Walks over all resources by name.
+/// Iterator over all resources by name.
 pub type Iter<'a> = FlatMap<slice::Iter<'a, Piece>, slice::Iter<'a, Arc<Resource>>, PieceIter>;
 
-/// How a piece is walked over.
+/// The iterator over the resources of a piece.
 type PieceIter = fn(&Piece) -> slice::Iter<'_, Arc<Resource>>;
 
 impl Resources {
-    /// Those of pieces that follow each other.
+    /// The resources of consecutive pieces.
     #[must_use]
     pub fn of_pieces(pieces: impl IntoIterator<Item = Piece>) -> Self {
         let pieces: Vec<Piece> = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
@@ -37,30 +37,30 @@ impl Resources {
         Self { pieces, count }
     }
 
-    /// How many there are.
+    /// Number of resources.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether there are no resources.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// All of them by name.
+    /// All resources by name.
     pub fn iter(&self) -> Iter<'_> {
         self.into_iter()
     }
 
-    /// The first by name.
+    /// The first resource by name.
     #[must_use]
     pub fn first(&self) -> Option<&Arc<Resource>> {
         self.pieces.first()?.first()
     }
 
-    /// The one of this name.
+    /// The resource of this name.
     #[must_use]
     pub fn find(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
         let after = self.pieces.partition_point(|piece| piece.first().is_some_and(|first| first.name <= *name));
@@ -69,8 +69,8 @@ impl Resources {
         piece.get(at)
     }
 
-    /// The resources of either, by name, that are in no piece which is in both: all that differs is among them. Costs the
-    /// number of pieces and of these.
+    /// The resources of each list, by name, that are in no shared piece: all differences are among them. The cost is
+    /// proportional to the number of pieces and of these resources.
     pub fn apart<'a>(&'a self, other: &'a Self) -> [impl Iterator<Item = &'a Arc<Resource>> + Clone + use<'a>; 2] {
         let places = |of: &Self| of.pieces.iter().map(|piece| Arc::as_ptr(piece).addr()).collect::<KeyedSet<usize>>();
         let (own, others) = (places(self), places(other));

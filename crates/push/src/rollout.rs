@@ -36,7 +36,7 @@ pub struct Rollout {
     pub generation: i64,
     /// The generation that the other proxies see; `None` if the object is new.
     pub before: Option<i64>,
-    /// Its progress.
+    /// The progress.
     pub progress: RolloutProgress,
     /// Differs by object, so that rollouts of different objects start with different proxies.
     seed: u64,
@@ -61,7 +61,7 @@ pub enum RolloutProgress {
 /// A command for a rollout. It has no effect if a later rollout of the object has started.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RolloutOrder {
-    /// It is at a stage.
+    /// Moves the rollout to a stage.
     Stage {
         /// The rollout; `None` means the current one.
         serial: Option<u64>,
@@ -74,28 +74,28 @@ pub enum RolloutOrder {
     Stop {
         /// The rollout; `None` means the current one.
         serial: Option<u64>,
-        /// Why.
+        /// The reason.
         reason: Arc<str>,
     },
-    /// All see the new version.
+    /// All proxies see the new version.
     Complete {
         /// The rollout; `None` means the current one.
         serial: Option<u64>,
     },
-    /// Resumes a rollout that began before the process started, or that another replica has.
+    /// Resumes a rollout that began before the process started, or on another replica.
     Restore {
         /// The new version. The order applies only if the object equals it.
         new: AnyObject,
         /// The previous version.
         before: Option<AnyObject>,
-        /// Its progress then.
+        /// Its progress at that time.
         progress: RolloutProgress,
     },
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rollouts {
-    /// Whether changes are staged: not before the initial state is complete.
+    /// Whether changes are staged: false until the initial state is complete.
     is_on: bool,
     all: OrdMap<ObjectRef, Arc<Rollout>>,
     /// The new versions.
@@ -106,9 +106,9 @@ pub(super) struct Rollouts {
     gone: BTreeMap<ObjectRef, Gone>,
     /// The last serial.
     serial: u64,
-    /// Objects of which proxies may see another version since changed facts were last reported.
+    /// Objects whose version may have changed for some proxies since changed facts were last reported.
     touched: BTreeSet<ObjectRef>,
-    /// Rollouts whose stage is another since changed facts were last reported.
+    /// Rollouts whose stage has changed since changed facts were last reported.
     moved: BTreeSet<ObjectRef>,
 }
 
@@ -119,14 +119,14 @@ struct Gone {
     rollout: Option<(Arc<Rollout>, Option<AnyObject>)>,
 }
 
-/// The objects in force, and those that rollouts have changed in them.
+/// The objects in force, and the names of those that rollouts changed.
 pub(super) struct InForce<'a> {
     pub(super) objects: &'a mut Discovery,
     pub(super) changed: &'a mut BTreeSet<ObjectRef>,
 }
 
 impl Rollout {
-    /// The share of proxies that see the new version; `None` if none does.
+    /// The share of proxies that see the new version; `None` if no proxy does.
     #[must_use]
     pub fn share(&self) -> Option<Share> {
         match &self.progress {
@@ -135,7 +135,8 @@ impl Rollout {
         }
     }
 
-    /// Whether the proxy of this name sees the new version. A proxy that does at one stage does at all later ones.
+    /// Whether the proxy of this name sees the new version. A proxy that sees it at one stage also sees it at all later
+    /// ones.
     #[must_use]
     pub fn is_seen_by(&self, proxy: &str) -> bool {
         let RolloutProgress::Stage { chosen, .. } = &self.progress else { return false };
@@ -186,7 +187,7 @@ impl Rollouts {
         Self { all: all.clone(), new: new.clone(), ..Self::default() }
     }
 
-    /// All of them.
+    /// All rollouts.
     pub(super) fn all(&self) -> &OrdMap<ObjectRef, Arc<Rollout>> {
         &self.all
     }
@@ -387,8 +388,8 @@ impl Rollouts {
         }
     }
 
-    /// Ends the batch: returns the changed facts beside those of objects in force. Objects of namespaces that are not
-    /// discovered any more have no rollout.
+    /// Ends the batch and returns the changed facts except those of objects in force. Objects of namespaces that are no
+    /// longer discovered have no rollout.
     pub(super) fn settle(&mut self, in_force: &mut InForce<'_>) -> Vec<FactKey> {
         self.gone.clear();
         let hidden: Vec<ObjectRef> = self.all.keys().filter(|name| !in_force.objects.counts(name)).cloned().collect();
@@ -423,7 +424,7 @@ fn is_version(kept: &AnyObject, object: &AnyObject) -> bool {
     kept.meta().generation == object.meta().generation && kept.same_effect(object)
 }
 
-/// Puts a version in force for proxies that do not see the new one.
+/// Sets the version for proxies that do not see the new one.
 fn set(name: &ObjectRef, version: Option<AnyObject>, in_force: &mut InForce<'_>) {
     match version {
         Some(version) => in_force.objects.put(version, in_force.changed),
@@ -431,7 +432,7 @@ fn set(name: &ObjectRef, version: Option<AnyObject>, in_force: &mut InForce<'_>)
     }
 }
 
-/// A hash without a key (FNV-1a, finalized as in SplitMix64 so that all bits matter): the same on every replica.
+/// A hash without a key (FNV-1a, finalized as in SplitMix64 so that all bits are mixed): the same on every replica.
 fn mixed(bytes: &[u8], seed: u64) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325 ^ seed, step);

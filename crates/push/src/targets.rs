@@ -38,7 +38,7 @@ impl Query for TargetsOfProxy {
 
 impl ProxyQuery for TargetsOfProxy {}
 
-/// What the proxy serves by Kubernetes Services: as a WorkloadEntry where there is one at its main address, else as a pod.
+/// The targets by Kubernetes Services: of the WorkloadEntry at the primary address if there is one, else of the pod.
 fn targets_by_kubernetes(view: &View<'_>, ip: Option<IpAddr>) -> Vec<ServiceTarget> {
     let home = view.proxy().home();
     if home == Home::Unknown {
@@ -65,7 +65,7 @@ fn targets_by_kubernetes(view: &View<'_>, ip: Option<IpAddr>) -> Vec<ServiceTarg
     }
 }
 
-/// The targets, the proxy being counted where there are none.
+/// Returns the targets, and counts the proxy if there are none.
 fn counted(view: &View<'_>, targets: Vec<ServiceTarget>, why_none: &'static str) -> Vec<ServiceTarget> {
     if targets.is_empty() {
         view.fail(Unavailable::Targets(why_none), view.proxy().name());
@@ -73,7 +73,7 @@ fn counted(view: &View<'_>, targets: Vec<ServiceTarget>, why_none: &'static str)
     targets
 }
 
-/// Counts the proxy where a service that lists its address, and selects nothing, says that it is not ready.
+/// Counts the proxy if a service without selector lists its address as not ready.
 fn count_unready(view: &View<'_>, ip: IpAddr, targets: &[ServiceTarget]) {
     let address = ip.to_string();
     let mut listing = targets.iter().filter(|target| target.service.selector.is_empty());
@@ -87,8 +87,8 @@ fn count_unready(view: &View<'_>, ip: IpAddr, targets: &[ServiceTarget]) {
     }
 }
 
-/// What a proxy whose pod is not known (yet) serves by its own account: the Services that select its labels. All or nothing: if
-/// one port cannot be resolved, none is.
+/// The targets of a proxy whose pod is not known (yet), from its metadata: the Services that select its labels. All or
+/// nothing: if one port cannot be resolved, no target is returned.
 fn targets_by_metadata(view: &View<'_>, home: &Home, name: &NamespacedName) -> Vec<ServiceTarget> {
     let proxy = view.proxy();
     let labels = proxy.labels();
@@ -113,7 +113,7 @@ fn targets_by_metadata(view: &View<'_>, home: &Home, name: &NamespacedName) -> V
     targets
 }
 
-/// The ports that a proxy says its pod has: a JSON list of `name`, `containerPort` and `protocol`.
+/// The pod ports in the proxy's metadata: a JSON list of `name`, `containerPort` and `protocol`.
 fn pod_ports(text: &str) -> Vec<ContainerPort> {
     let Ok(serde_json::Value::Array(ports)) = serde_json::from_str(text) else { return Vec::new() };
     let port = |port: &serde_json::Value| {

@@ -1,6 +1,6 @@
 //! The decision tree that finds a query's node for a proxy.
 //!
-//! A tree asks a proxy exactly the questions that computations asked, in their order; a leaf is reached exactly when the
+//! A tree reads exactly the attributes that computations read, in the same order; a leaf is reached exactly if the
 //! recorded answers are the proxy's answers.
 
 use super::memo::{AttrId, NodeId, ValueId};
@@ -9,32 +9,32 @@ use navarch_api::hash::KeyedMap;
 /// Finds the node for a proxy.
 #[derive(Clone)]
 pub(super) enum Tree {
-    /// All questions answered.
+    /// All attributes are read.
     Leaf(NodeId),
-    /// The next question. Boxed: there is a tree for each query, and most are leaves.
+    /// The next attribute. Boxed: there is a tree for each query, and most are leaves.
     Branch(Box<Branch>),
 }
 
-/// A question and where its answers lead.
+/// An attribute and the subtree of each answer.
 #[derive(Clone)]
 pub(super) struct Branch {
-    /// What is asked.
+    /// The attribute.
     pub(super) attr: AttrId,
-    /// Where each answer leads.
+    /// The subtree of each answer.
     pub(super) children: Children,
 }
 
-/// Trees by answer. Most questions are only ever answered in one way, for which a table would take room for four.
+/// Subtrees by answer. Most attributes only ever have one answer, for which a table would allocate room for four.
 #[derive(Clone)]
 pub(super) enum Children {
-    /// Of one answer.
+    /// One answer.
     One(ValueId, Box<Option<Tree>>),
-    /// Of several, or one that is left of several; never nothing.
+    /// Several answers, or one that remains of several; never empty.
     Many(Box<KeyedMap<ValueId, Option<Tree>>>),
 }
 
 impl Children {
-    /// Where an answer leads.
+    /// The subtree of an answer.
     pub(super) fn get(&self, value: &ValueId) -> Option<&Tree> {
         match self {
             Self::One(known, tree) if known == value => tree.as_ref().as_ref(),
@@ -43,7 +43,7 @@ impl Children {
         }
     }
 
-    /// The place of an answer, made if need be. Who makes it fills it.
+    /// The slot of an answer, inserted if missing. A caller that inserts it fills it.
     fn place(&mut self, value: ValueId) -> &mut Option<Tree> {
         if let Self::One(known, tree) = self
             && *known != value
@@ -56,7 +56,7 @@ impl Children {
         }
     }
 
-    /// Takes `node` away from where an answer and `rest` lead. Says whether nothing is left.
+    /// Removes `node` from the path of an answer and `rest`. Returns whether the table is now empty.
     fn remove(&mut self, value: ValueId, rest: &[(AttrId, ValueId)], node: NodeId) -> bool {
         match self {
             Self::One(known, tree) => {
@@ -79,14 +79,15 @@ impl Children {
 }
 
 impl Tree {
-    /// A path that leads through all `attrs` to `node`.
+    /// A path through all `attrs` to `node`.
     fn path(attrs: &[(AttrId, ValueId)], node: NodeId) -> Self {
         attrs.iter().rev().fold(Self::Leaf(node), |below, (attr, value)| {
             Self::Branch(Box::new(Branch { attr: *attr, children: Children::One(*value, Box::new(Some(below))) }))
         })
     }
 
-    /// Puts `node` where `attrs` lead. What stood there under other questions is out of date and comes back in `dropped`.
+    /// Inserts `node` at the path of `attrs`. Leaves with other attributes on this path are out of date and are added
+    /// to `dropped`.
     pub(super) fn insert(
         slot: &mut Option<Self>,
         attrs: &[(AttrId, ValueId)],
@@ -109,7 +110,7 @@ impl Tree {
         }
     }
 
-    /// Takes the leaf `node` away from where `attrs` lead.
+    /// Removes the leaf `node` from the path of `attrs`.
     pub(super) fn remove(slot: &mut Option<Self>, attrs: &[(AttrId, ValueId)], node: NodeId) {
         let empty = match (slot.as_mut(), attrs) {
             (Some(Self::Leaf(id)), []) => *id == node,

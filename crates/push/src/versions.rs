@@ -1,5 +1,5 @@
-//! Reads of objects through a view: of each the version that the proxy sees, which is the new one for some proxies while a change
-//! reaches them in stages.
+//! Reads of objects through a view. Each returns the version that the proxy sees, which during a staged rollout is the
+//! new one for some proxies.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl View<'_> {
     #[must_use]
     pub fn object<T: Stored>(&self, name: &NamespacedName) -> Option<&Arc<Object<T>>> {
         let found = T::table(&self.context.objects).get(name);
-        // The object's own name, not an equal one that came with a request: it is kept as long as the result.
+        // The object's own name, not an equal one of a request: it is kept as long as the result.
         let name = found.map_or_else(|| name.clone(), |object| object.meta.key());
         let object = ObjectRef { kind: T::KIND, name: name.clone() };
         let context = self.read(FactKey::Object(object.clone()));
@@ -27,13 +27,13 @@ impl View<'_> {
         if sees_new { T::table(&context.new_versions).get(&name) } else { found }
     }
 
-    /// The names of all objects of a kind, in order. What objects say reaches the reader only where it reads them.
+    /// The names of all objects of a kind, in order. Contents of objects affect the reader only if it reads them.
     pub fn names<T: Stored>(&self) -> impl Iterator<Item = &NamespacedName> {
         let old = T::table(&self.read(FactKey::Names(T::KIND)).objects).iter().map(|object| &object.meta.key);
         Merged::new(old, self.new_names::<T>(|_| true))
     }
 
-    /// The names of the objects of a kind that are in one part of all, in order; of kinds that have parts.
+    /// The names of the objects of a kind in one part, in order; for kinds with parts.
     pub fn names_in<T: Stored>(&self, part: u8) -> impl Iterator<Item = &NamespacedName> {
         let old = self.read(FactKey::NamesIn(T::KIND, part)).name_parts.get(T::KIND, part);
         Merged::new(old, self.new_names::<T>(|name| part_of(name) == part))
@@ -52,13 +52,13 @@ impl View<'_> {
         Merged::new(old, self.new_objects::<T>(|_| true))
     }
 
-    /// The names of objects that there are only in versions that the proxy sees before others do, in order.
+    /// The names of objects that exist only as new versions of rollouts that the proxy sees, in order.
     fn new_names<T: Stored>(&self, is_listed: impl Fn(&NamespacedName) -> bool) -> Vec<&NamespacedName> {
         let is_new = |name: &NamespacedName| T::table(&self.context.objects).get(name).is_none() && is_listed(name);
         self.new_objects::<T>(is_new).into_iter().map(|object| &object.meta.key).collect()
     }
 
-    /// The objects of which the proxy sees a version that others do not see yet, in order.
+    /// The objects of which the proxy sees the new version of a rollout, in order.
     fn new_objects<T: Stored>(&self, is_listed: impl Fn(&NamespacedName) -> bool) -> Vec<&Arc<Object<T>>> {
         if self.context.rollouts.is_empty() {
             return Vec::new();
@@ -69,7 +69,7 @@ impl View<'_> {
     }
 }
 
-/// What has a name by which it is ordered.
+/// A value with a name by which it is sorted.
 trait Named {
     fn name(&self) -> &NamespacedName;
 }
@@ -86,7 +86,7 @@ impl<T> Named for &Arc<Object<T>> {
     }
 }
 
-/// Two lists in order as one: what is in both comes from the second.
+/// Two sorted lists as one: entries of both come from the second.
 struct Merged<I: Iterator> {
     old: Peekable<I>,
     new: Peekable<IntoIter<I::Item>>,

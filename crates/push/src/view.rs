@@ -42,8 +42,8 @@ pub trait Translator: Send + Sync {
         None
     }
 
-    /// The resource names of a type that belong to another name: the virtual hosts of the route configuration `of`, what there
-    /// is at the address `of`, or the service `of` and its workloads.
+    /// The resource names of a type that belong to another name: the virtual hosts of the route configuration `of`, the
+    /// workloads and services at the address `of`, or the service `of` and its workloads.
     fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
         let _ = (kind, of, view);
         Vec::new()
@@ -55,10 +55,10 @@ pub trait Translator: Send + Sync {
         Vec::new()
     }
 
-    /// The encoded resource of this name for the view's proxy, `None` if there is none.
+    /// The encoded resource of this name for the view's proxy; `None` if it does not exist.
     fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<bytes::Bytes>;
 
-    /// As [`resource`](Self::resource), for a client that asks for some workloads by address instead of all.
+    /// As [`resource`](Self::resource), for a client that requests some workloads by address instead of all.
     fn resource_on_demand(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<bytes::Bytes> {
         self.resource(kind, name, view)
     }
@@ -82,10 +82,10 @@ impl std::fmt::Debug for View<'_> {
 }
 
 impl View<'_> {
-    /// The value of a query for this proxy, from the memo where its trace replays.
+    /// The value of a query for this proxy, from the memo if its trace replays.
     ///
     /// # Panics
-    /// When the query's computation panics and it has no fallback value.
+    /// If the query's computation panics and it has no fallback value.
     pub fn get<Q: Query>(&self, query: &Q) -> Arc<Q::Value> {
         let id = self.core.borrow_mut().query_id(query);
         match self.node_of(id) {
@@ -205,7 +205,7 @@ impl View<'_> {
         loop {
             let found = self.core.borrow_mut().find(query, self.proxy);
             match found {
-                // It may be another one after the gates below were settled.
+                // It may be a different one after the gates below were settled.
                 Lookup::Node(id) if self.settle_gates_below(id) => {}
                 Lookup::Node(id) => {
                     let found = self.refresh(id);
@@ -220,7 +220,8 @@ impl View<'_> {
 
     /// Computes a derived attribute for this proxy, in a trace of its own, and has the proxy watch the node.
     ///
-    /// If that fails, the last good answer stays, or the proxy is marked as failing; the engine retries at every change.
+    /// If that fails, the last good answer is kept, or the proxy is marked as failing; the engine retries at every
+    /// change.
     pub(super) fn derive(&self, attr: AttrId) -> ValueId {
         let definition = self.core.borrow().attr(attr);
         let outcome = match definition {
@@ -261,7 +262,7 @@ impl View<'_> {
             let Some(gate) = self.core.borrow_mut().next_gate(below) else { break };
             is_any = true;
             if let Some(proxy) = gate.proxy {
-                // If it fails, its dependents are marked, and meet the failure themselves.
+                // If it fails, its dependents are marked, and get the failure themselves.
                 drop(View { proxy, ..*self }.refresh(gate.node));
             }
             self.core.borrow_mut().settled(gate.node);

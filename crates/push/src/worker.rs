@@ -1,9 +1,9 @@
 //! The push thread: owns mesh state and engine, handles requests before changes, and debounces changes.
 //!
-//! The first change after a quiet period is pushed at once; changes that arrive during a push form the next one, after a pause
-//! in proportion to that push's duration: under a flood of changes the thread, and the proxies, work a bounded share of the
-//! time. With `PILOT_DEBOUNCE_AFTER` set, changes wait for that much quiet, `PILOT_DEBOUNCE_MAX` at the longest, as istiod's
-//! do.
+//! The first change after a quiet period is pushed at once; changes that arrive during a push form the next one, after
+//! a pause in proportion to that push's duration: under a flood of changes the thread, and the proxies, work a bounded
+//! share of the time. With `PILOT_DEBOUNCE_AFTER` set, changes wait for that quiet time, `PILOT_DEBOUNCE_MAX` at the
+//! longest, as in istiod.
 
 mod answering;
 mod arrivals;
@@ -41,7 +41,8 @@ use navarch_api::settings::Settings;
 pub use current::CurrentSnapshot;
 pub use push_record::{ChangedObject, PushRecord};
 
-/// Capacity of the command channel. A full channel makes senders wait: sources slow down, streams read no further requests.
+/// Capacity of the command channel. A full channel makes senders wait: sources slow down, streams stop reading
+/// requests.
 const COMMAND_QUEUE_SIZE: usize = 16_384;
 /// Maximum number of commands handled before subscriptions are answered and debounced changes are pushed.
 const MAX_COMMANDS_PER_ROUND: usize = 4_096;
@@ -53,7 +54,7 @@ const SWEEP_TIME: Duration = Duration::from_millis(2);
 const TIME_SLICE: Duration = Duration::from_millis(2);
 /// Number of pushes in the history.
 const PUSH_HISTORY: usize = 128;
-/// Maximum number of facts in a push record: the initial push changes all there are.
+/// Maximum number of facts in a push record: the initial push changes all facts.
 const REMEMBERED_FACTS: usize = 256;
 
 /// How changes are debounced.
@@ -81,7 +82,7 @@ type Inspection = Box<dyn FnOnce(&Inspect<'_>) + Send>;
 
 /// A command to the push thread.
 enum Command {
-    /// A stream began, from this address.
+    /// A stream began; with the client's address.
     Connect(Arc<Proxy>, Option<IpAddr>, Arc<dyn Sink>, oneshot::Sender<Unclaimed>),
     /// Streams have ended: those in the list [`Gone`].
     Disconnected,
@@ -111,7 +112,7 @@ pub struct PushHandle {
     current: CurrentSnapshot,
 }
 
-/// The push thread has ended, since the process shuts down.
+/// The push thread has ended, since the process is shutting down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the push thread has ended")]
 pub struct Ended;
@@ -145,7 +146,7 @@ struct Worker {
     /// When results that only ended streams used are freed.
     release: Release,
     metrics: Metrics,
-    /// Sees each event of the thread.
+    /// Is called for each event of the thread.
     observer: Option<Arc<dyn PushObserver>>,
 }
 
@@ -212,7 +213,7 @@ impl PushHandle {
     /// Adds a proxy whose collections are published to `sink`. All proxies of one address share one client's share of the thread.
     ///
     /// # Errors
-    /// When the thread has ended.
+    /// If the thread has ended.
     pub async fn connect(
         &self,
         proxy: Arc<Proxy>,
@@ -485,7 +486,7 @@ impl Worker {
     }
 }
 
-/// Whether a change is about access to secrets, or makes peers be found.
+/// Whether a change concerns access to secrets, or enables the search for peers.
 fn is_awaited(change: &Change) -> bool {
     let is_about_readers =
         matches!(change, Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..)));

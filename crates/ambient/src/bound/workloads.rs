@@ -29,7 +29,7 @@ pub struct BoundWorkload {
     created: Option<Timestamp>,
     /// Its `uid` in ztunnel's messages.
     uid: String,
-    /// Its addresses; none if it has a host name.
+    /// Its addresses; empty if it has a host name.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -45,7 +45,7 @@ struct BoundIn(Home, Namespace);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Bound(AddressName, Option<Timestamp>);
 
-/// The workloads of the waypoint that is the view's proxy, in Istio's order; none for an east-west gateway.
+/// The workloads of the view's proxy, which is a waypoint, in Istio's order; empty for an east-west gateway.
 #[must_use]
 pub fn workloads_of_proxy(view: &View<'_>) -> Vec<Arc<BoundWorkload>> {
     if !view.mesh().settings.ambient || super::joins_networks(view) {

@@ -90,7 +90,7 @@ fn about_requests(rule: &AuthorizationRule) -> impl Iterator<Item = &str> {
     lists.chain(conditions.filter(|key| !ATTRIBUTES.contains(key)))
 }
 
-/// Whether any connection can match a policy: ztunnel ignores empty matches, and clauses with only such.
+/// Whether any connection can match a policy: ztunnel ignores empty matches, and clauses with only empty matches.
 fn matches_anything(policy: &Authorization) -> bool {
     let says_something = |one: &Match| *one != Match::default();
     policy.groups.iter().any(|group| group.rules.iter().all(|clause| clause.matches.iter().any(says_something)))

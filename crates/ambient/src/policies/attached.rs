@@ -50,11 +50,12 @@ struct PoliciesIn(Namespace);
 /// The value of [`PoliciesIn`].
 #[derive(Debug, PartialEq)]
 struct NamespacePolicies {
-    /// AuthorizationPolicies with selectors, with their namespaces: those of the mesh, and of the namespace if that is another.
+    /// AuthorizationPolicies with selectors, with their namespaces: those of the mesh, and of the namespace unless it
+    /// is the root namespace.
     selecting: Vec<(Namespace, Arc<Selecting>)>,
     /// The PeerAuthentications of the mesh.
     mesh: Arc<NamespacePeers>,
-    /// Those of the namespace, unless it is the one of the mesh.
+    /// Those of the namespace, unless it is the root namespace.
     own: Option<Arc<NamespacePeers>>,
 }
 

@@ -1,7 +1,7 @@
 //! AuthorizationPolicies for ztunnel (Istio's `serviceregistry/ambient/authorization.go`).
 //!
-//! ztunnel sees connections, not requests. Parts that it cannot evaluate are omitted on the safe side: an ALLOW rule is omitted
-//! completely, of a DENY rule the other parts stay.
+//! ztunnel evaluates connections, not requests. Parts that it cannot evaluate are omitted such that no more is allowed:
+//! ALLOW rules with such parts are omitted completely, DENY rules keep their other parts.
 
 use bytes::Bytes;
 use navarch_proto::istio::security::{
@@ -61,7 +61,7 @@ pub(super) fn is_dry_run(object: &Object<AuthorizationPolicy>) -> bool {
     said.and_then(|text| parse_bool(text)).unwrap_or_default()
 }
 
-/// A rule; `None` if it allows by HTTP attributes.
+/// A rule; `None` if it is an ALLOW rule with HTTP attributes.
 fn group(action: Action, rule: &AuthorizationRule, namespace: &str) -> Option<Group> {
     let operations = || rule.to.iter().map(|to| to.operation.as_ref());
     let sources = || rule.from.iter().map(|from| from.source.as_ref());

@@ -20,7 +20,8 @@ use navarch_registry::selects;
 pub(super) struct NamespacePeers {
     /// The mode of the oldest one without a selector; `None` if there is none.
     pub(super) whole: Option<MutualTlsMode>,
-    /// The mode of the oldest without a selector. One that is written but empty selects within its own namespace alone.
+    /// The mode of the oldest without a selector. An empty selector that is set selects the policy's own namespace
+    /// only.
     mesh_wide: Option<MutualTlsMode>,
     /// Those that select by labels, oldest first.
     selected: Vec<SelectedPeers>,
@@ -116,7 +117,8 @@ pub(super) fn policies_of(
     policies
 }
 
-/// The converted policy of a PeerAuthentication with `portLevelMtls`; `None` if that of the mesh or none has the same effect.
+/// The converted policy of a PeerAuthentication with `portLevelMtls`; `None` if the static strict policy or no policy
+/// has the same effect.
 pub(super) fn converted(name: &NamespacedName, view: &View<'_>) -> Option<Authorization> {
     let mesh = view.get(&MeshFacts);
     let root = &mesh.root_namespace;
@@ -137,10 +139,10 @@ pub(super) fn converted(name: &NamespacedName, view: &View<'_>) -> Option<Author
     })
 }
 
-/// The mode of the oldest PeerAuthentication of a namespace without a selector; `None` if there is none.
+/// The mode of the oldest PeerAuthentication of a namespace without a selector; `None` if none exists.
 fn whole_mode(namespace: &Namespace, view: &View<'_>) -> Option<MutualTlsMode> {
     let whole = view.list::<PeerAuthentication>(namespace).filter(|policy| policy.spec.selector.is_none());
-    // Of equally old ones the first is the least.
+    // `min_by_key` returns the first of equally old ones.
     whole.min_by_key(|policy| policy.meta.created).map(|policy| policy.spec.mode())
 }
 
@@ -156,7 +158,7 @@ fn groups(
     let is_mesh_strict = mesh == Some(Strict);
     let is_strict_above = namespace == Some(Strict) || inherits(namespace) && is_mesh_strict;
     let is_strict = mode == Strict || mode == Unset && is_strict_above;
-    // An exception needs a strict mode to be excepted from. A namespace policy with mode UNSET is not strict.
+    // Exceptions are only needed from a strict mode. A namespace policy with mode UNSET is not strict.
     let takes_exceptions = match mode {
         Strict => true,
         Permissive | Disable => false,

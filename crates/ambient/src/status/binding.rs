@@ -31,7 +31,7 @@ pub(super) fn of_service(name: &NamespacedName, view: &View<'_>) -> Option<Condi
     Some(vec![(BOUND, of_both(before, &object.meta, view))])
 }
 
-/// The conditions of a ServiceEntry; none if other objects own all of its hosts.
+/// The conditions of a ServiceEntry; all are removed if other objects own all of its hosts.
 pub(super) fn of_service_entry(name: &NamespacedName, view: &View<'_>) -> Option<Conditions> {
     let object = view.object::<ServiceEntry>(name)?;
     let (meta, spec) = (&object.meta, &object.spec);
@@ -102,7 +102,7 @@ fn of_both(before: Before, meta: &ObjectMeta, view: &View<'_>) -> Option<Conditi
         None => {}
     }
     if let Err(refusal) = waypoint::weighted(&waypoint, meta, view) {
-        // Connections still use the first one.
+        // Connections still use the primary waypoint.
         _ = write!(message, ". Canary waypoint not attached: {refusal}");
     }
     Some(condition)

@@ -22,7 +22,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// The reason in conditions, as Istio has it.
+    /// The reason in conditions, the same as in Istio.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::NotReady(_) => "WaypointIsNotReady",

@@ -51,7 +51,7 @@ pub(super) fn of_workload_entry(name: &NamespacedName, site: &Site, mesh: &Mesh,
     Some(workload)
 }
 
-/// The workload of the endpoint of a ServiceEntry that has this address; of several the last.
+/// The workload of the endpoint of a ServiceEntry that has this address; the last one if there are several.
 pub(super) fn of_service_entry(name: &NamespacedName, address: &str, mesh: &Mesh, view: &View<'_>) -> Option<Workload> {
     let object = view.object::<ServiceEntry>(name)?;
     let (meta, spec) = (&object.meta, &object.spec);
@@ -95,7 +95,7 @@ pub(crate) fn meta_of_entry(object: &Object<WorkloadEntry>) -> ObjectMeta {
     ObjectMeta { labels: labels_of_entry(object), ..object.meta.clone() }
 }
 
-/// The fields of a workload that follow from its entry only.
+/// The fields of a workload that depend on its entry only.
 fn entry(
     entry: &WorkloadEntry,
     network: &NetworkId,
@@ -137,7 +137,7 @@ fn locality_of(text: &str) -> Option<Locality> {
     locality(region, zone, subzone)
 }
 
-/// The services of a ServiceEntry: of its hosts, those that no other object owns.
+/// The services of a ServiceEntry: its hosts that no other object owns.
 fn services_of(entry: &Object<ServiceEntry>, view: &View<'_>) -> Vec<Arc<ServiceFacts>> {
     let namespace = &entry.meta.key.namespace;
     let facts = |host: &String| {

@@ -11,7 +11,7 @@ use crate::mesh::MeshFacts;
 use crate::network_gateways;
 use crate::wire::ip_bytes;
 
-/// The workload of a gateway; of several Gateways that declare it the first is used.
+/// The workload of a gateway; if several Gateways declare it the first is used.
 pub(super) fn workload(network: &NetworkId, address: &str, port: u16, view: &View<'_>) -> Option<Workload> {
     let is_it = |one: &RemoteGateway| one.network == *network && *one.address == *address && one.port == port;
     let own = view

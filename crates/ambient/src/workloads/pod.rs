@@ -51,7 +51,7 @@ pub(super) fn workload(name: &NamespacedName, site: &Site, view: &View<'_>) -> O
     Some(workload)
 }
 
-/// The fields of a workload that follow from its pod alone; `None` if the pod has ended or has no address yet.
+/// The fields of a workload that depend on its pod only; `None` if the pod has ended or has no address yet.
 pub(crate) fn own_fields_of_pod(pod: &Object<Pod>) -> Option<Workload> {
     let (key, spec) = (&pod.meta.key, &pod.spec);
     if spec.is_terminal() || spec.pod_ips.is_empty() {

@@ -19,9 +19,9 @@ const LATE_SHARE: i32 = 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateEnd {
-    /// What it is for, such as `root` or `intermediate`.
+    /// Its use, such as `root` or `intermediate`.
     pub role: String,
-    /// Its subject, or the first name where it has none.
+    /// Its subject, or the first name if it has none.
     pub subject: String,
     /// Not before.
     pub not_before: Timestamp,

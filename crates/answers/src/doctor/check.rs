@@ -11,7 +11,7 @@ pub enum Check {
     Definitions,
     /// The control plane has the rights that it needs.
     Rights,
-    /// Webhooks are registered, and the API server knows their CA.
+    /// Webhooks are registered, and the API server trusts their CA.
     Webhooks,
     /// No certificate expires soon.
     Certificates,
@@ -31,7 +31,7 @@ pub enum Check {
     Lag,
     /// Input is accepted.
     Input,
-    /// Nothing is quarantined.
+    /// No object is quarantined.
     Quarantine,
     /// No rollout was stopped.
     Rollouts,

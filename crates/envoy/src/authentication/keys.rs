@@ -1,4 +1,5 @@
-//! Where Envoy has the keys of an issuer from: from us, or fetched by itself (`PILOT_JWT_ENABLE_REMOTE_JWKS`).
+//! The source of an issuer's keys in Envoy: sent by the control plane, or fetched by Envoy
+//! (`PILOT_JWT_ENABLE_REMOTE_JWKS`).
 
 use navarch_proto::envoy::config::core::v3::data_source::Specifier;
 use navarch_proto::envoy::config::core::v3::http_uri::HttpUpstreamType;
@@ -15,11 +16,11 @@ use navarch_api::names::Hostname;
 use navarch_api::settings::KeyFetching;
 use navarch_push::view::View;
 
-/// A set that verifies nothing, for Envoy takes none without a key.
+/// A key set that verifies nothing, since Envoy rejects one without a key.
 ///
-/// Its key is a point on the curve P-256 that was not made from a private key: its x is the SHA-256 of
-/// `navarch: nobody has the key of this point 0` (0 is the first number that gives a point), its y the smaller of the two. To
-/// sign for it one would have to break the curve.
+/// Its key is a point on the curve P-256 that was not derived from a private key: its x is the SHA-256 of
+/// `navarch: nobody has the key of this point 0` (0 is the first number that results in a point), its y the smaller of the
+/// two. A signature for it would require breaking the curve.
 const NO_KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","x":"rkhpANiY5T-ItSDbmi2cZrsckltJzu6zllb-88gcORs","y":"DQW0zXEeN8oYJdUnRMhRYnvRDJi7U_EenTfRArpzUp8"}]}"#;
 
 /// Default timeout of fetching.
@@ -28,7 +29,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long Envoy uses keys that it fetched itself.
 const CACHED: prost_types::Duration = prost_types::Duration { seconds: 300, nanos: 0 };
 
-/// Where the keys of a rule come from.
+/// The source of a rule's keys.
 pub(super) fn source(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
     let fetching = view.mesh().settings.key_fetching;
     if rule.jwks_uri.is_empty() || fetching == KeyFetching::ControlPlane {
@@ -47,12 +48,12 @@ pub(super) fn source(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
     }
 }
 
-/// The host of an address that keys are fetched from.
+/// The host of a JWKS URI.
 pub(super) fn host(uri: &str) -> Option<String> {
     Address::of(uri).map(|address| address.host)
 }
 
-/// Keys that are given in the rule, or were fetched for it.
+/// Keys that are inline in the rule, or were fetched for it.
 fn local(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
     let fetched = |source: KeySource| view.keys(&source).map(|keys| keys.to_string());
     let keys = match rule.jwks.as_str() {
@@ -78,15 +79,15 @@ fn remote(rule: &JwtRule, cluster: String) -> JwksSourceSpecifier {
     })
 }
 
-/// Host and port of an address.
+/// Host and port of a URI.
 struct Address {
     host: String,
-    /// The port, that of the scheme where none is written.
+    /// The port; by default that of the scheme.
     port: u16,
 }
 
 impl Address {
-    /// Reads an address; `None` for schemes other than HTTP's.
+    /// Parses a URI; `None` for schemes other than HTTP and HTTPS.
     fn of(uri: &str) -> Option<Self> {
         let (scheme, rest) = uri.split_once("://")?;
         let default = match scheme {

@@ -1,4 +1,4 @@
-//! What rules ask for, by the names that policies have for it.
+//! Attributes that rules match, by their names in policies.
 
 /// An attribute of requests or connections that rules match on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(super) enum OperationAttribute<'a> {
     Address,
     /// The requested server name (SNI).
     Sni,
-    /// Metadata that a filter left: the filter and the key.
+    /// Metadata that a filter wrote: the filter and the key.
     Metadata(&'a str, &'a str),
 }
 
@@ -48,7 +48,7 @@ pub(super) enum SourceAttribute<'a> {
 }
 
 impl<'a> Attribute<'a> {
-    /// The attribute that a condition names. `None` where it names none.
+    /// The attribute of a condition's key; `None` if unknown.
     pub(super) fn of_condition(key: &'a str) -> Option<Self> {
         let source = |attribute| Some(Self::Source(attribute));
         let operation = |attribute| Some(Self::Operation(attribute));
@@ -69,7 +69,7 @@ impl<'a> Attribute<'a> {
         }
     }
 
-    /// The attribute that a condition names by a member in brackets.
+    /// The attribute of a condition's key with a member in brackets.
     fn of_member(key: &'a str) -> Option<Self> {
         if let Some(rest) = key.strip_prefix("experimental.") {
             let (filter, member) = rest.strip_suffix(']').unwrap_or(rest).split_once('[')?;

@@ -1,4 +1,4 @@
-//! Texts of policies as Envoy's matchers: exact, `prefix*`, `*suffix`, and `*` for anything that is there.
+//! Texts of policies as Envoy's matchers: exact, `prefix*`, `*suffix`, and `*` for any non-empty value.
 
 use navarch_proto::envoy::config::route::v3::HeaderMatcher;
 use navarch_proto::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
@@ -7,12 +7,12 @@ use navarch_proto::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher};
 
 use crate::quote_meta::quote_meta;
 
-/// Whether upper and lower case are the same.
+/// Whether a match is case-sensitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
-    /// They differ.
+    /// Case-sensitive.
     Sensitive,
-    /// They are the same.
+    /// Case-insensitive.
     Insensitive,
 }
 
@@ -25,12 +25,12 @@ pub(super) fn exact(text: &str) -> StringMatcher {
     matcher(MatchPattern::Exact(text.to_owned()), Case::Sensitive)
 }
 
-/// What a text starts with.
+/// A prefix match.
 pub(super) fn prefix(text: &str) -> StringMatcher {
     matcher(MatchPattern::Prefix(text.to_owned()), Case::Sensitive)
 }
 
-/// What a text ends with.
+/// A suffix match.
 pub(super) fn suffix(text: &str) -> StringMatcher {
     matcher(MatchPattern::Suffix(text.to_owned()), Case::Sensitive)
 }
@@ -40,19 +40,19 @@ pub(super) fn regex(expression: String) -> StringMatcher {
     matcher(MatchPattern::SafeRegex(RegexMatcher { regex: expression, ..RegexMatcher::default() }), Case::Sensitive)
 }
 
-/// Anything but the empty text.
+/// Matches any non-empty text.
 pub(super) fn anything() -> StringMatcher {
     regex(".+".to_owned())
 }
 
-/// A text of a policy.
+/// The matcher of a text of a policy.
 pub(super) fn text(value: &str) -> StringMatcher {
     text_after("", value)
 }
 
-/// A text of a policy that stands behind `start`.
+/// The matcher of a text of a policy after the prefix `start`.
 ///
-/// A suffix is anchored at the start by an expression, in which the suffix is quoted.
+/// A suffix is matched by a regular expression that is anchored at the start, in which the suffix is quoted.
 pub(super) fn text_after(start: &str, value: &str) -> StringMatcher {
     if value == "*" {
         return anything();
@@ -65,7 +65,7 @@ pub(super) fn text_after(start: &str, value: &str) -> StringMatcher {
     }
 }
 
-/// A header of a policy.
+/// The matcher of a header of a policy.
 pub(super) fn header(name: &str, value: &str, case: Case) -> HeaderMatcher {
     let pattern = match (value.strip_prefix('*'), value.strip_suffix('*')) {
         (Some(""), _) => None,

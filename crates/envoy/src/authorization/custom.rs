@@ -1,8 +1,8 @@
 //! CUSTOM: external authorization.
 //!
-//! An RBAC filter looks, without effect, whether a rule matches, and leaves the rule's name as metadata; the external
-//! authorization filter behind it asks only where that name is one of its provider's. Where a provider cannot be asked, all
-//! that its rules match is refused.
+//! An RBAC filter with shadow rules checks whether a rule matches, and writes the rule's name as metadata; the external
+//! authorization filter after it is only enabled if that name is one of its provider's. If a provider is invalid, all
+//! matches of its rules are denied.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use navarch_api::istio::{AuthorizationAction, AuthorizationPolicy};
 use navarch_api::object::Object;
 use navarch_push::view::View;
 
-/// What the names of rules start with.
+/// Prefix of the names of rules.
 const MATCH_PREFIX: &str = "istio-ext-authz";
 
 /// Prefix of the metadata keys for shadow rules.
@@ -99,7 +99,7 @@ pub(super) fn tcp_filters(
     filters
 }
 
-/// The rules of each provider. If there are several although only one is allowed, all are invalid.
+/// The rules of each provider. Only one provider is allowed; if there are several, all are invalid.
 fn by_provider(
     view: &View<'_>,
     policies: &[&Object<AuthorizationPolicy>],
@@ -126,13 +126,13 @@ fn by_provider(
     found
 }
 
-/// Rules that refuse what they match.
+/// Rules that deny their matches.
 fn refused(rules: Rbac) -> Rbac {
     let policies = rules.policies.into_iter().map(|(name, policy)| (format!("{name}{UNASKABLE}"), policy)).collect();
     Rbac { policies, ..rules }
 }
 
-/// That the rule which the RBAC filter found is one of the provider's.
+/// Matches if the rule that the RBAC filter found is one of the provider's.
 fn matched_rule_of(filter: &str, provider: &str) -> MetadataMatcher {
     let key = format!("{METADATA_PREFIX}shadow_effective_policy_id");
     let name = bytes_match::prefix(&format!("{MATCH_PREFIX}-{provider}"));

@@ -1,4 +1,4 @@
-//! What permissions and principals of Envoy's RBAC have in common: they are expressions of and, or, not.
+//! The common interface of permissions and principals of Envoy's RBAC: expressions of and, or, not.
 
 use navarch_proto::envoy::config::rbac::v3::{Permission, Principal, permission, principal};
 
@@ -7,13 +7,13 @@ pub(super) trait Expression: Sized {
     /// Always true.
     fn any() -> Self;
 
-    /// True when all are.
+    /// True if all parts are.
     fn all(parts: Vec<Self>) -> Self;
 
-    /// True when one is.
+    /// True if any part is.
     fn either(parts: Vec<Self>) -> Self;
 
-    /// True when the part is not.
+    /// True if the part is not.
     fn not(part: Self) -> Self;
 }
 

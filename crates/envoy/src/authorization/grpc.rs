@@ -1,8 +1,8 @@
-//! AuthorizationPolicies for servers of gRPC, which have RBAC over HTTP and nothing else of Envoy's (grpc/proposal A41).
+//! AuthorizationPolicies for gRPC servers, which only support RBAC over HTTP of Envoy's filters (grpc/proposal A41).
 //!
-//! Agrees with `buildRBAC` of Istio's `pilot/pkg/networking/grpcgen`, also where that is not what a proxy would do: CUSTOM and
-//! AUDIT are left out, a policy that is only tried (`istio.io/dry-run`) is enforced, one without rules does nothing, even if it
-//! is to allow nothing, and other names of the trust domain are not known.
+//! Agrees with `buildRBAC` of Istio's `pilot/pkg/networking/grpcgen`, also where it differs from proxies: CUSTOM and
+//! AUDIT are ignored, dry-run policies (`istio.io/dry-run`) are enforced, a policy without rules has no effect, even an
+//! ALLOW policy that should deny everything, and trust domain aliases do not apply.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use navarch_api::istio::{AuthorizationAction, AuthorizationPolicy};
 use navarch_api::object::Object;
 use navarch_push::view::View;
 
-/// The filter of DENY: two filters of one name would be refused.
+/// The name of the DENY filter: two filters of the same name would be rejected.
 const DENY: &str = "envoy.filters.http.rbac.DENY";
 
-/// The filters of the policies that hold for the view's server, DENY before ALLOW.
+/// The filters of the policies that apply to the view's server, DENY before ALLOW.
 #[must_use]
 pub fn grpc_filters(view: &View<'_>) -> Vec<HttpFilter> {
     let policies = policy::attached::<AuthorizationPolicy>(view);
@@ -31,7 +31,7 @@ pub fn grpc_filters(view: &View<'_>) -> Vec<HttpFilter> {
     actions.into_iter().filter_map(|(name, action)| rbac(name, &policies, action)).collect()
 }
 
-/// The filter of one action; `None` where no policy has a rule.
+/// The filter of one action; `None` if no policy has a rule.
 fn rbac(name: &str, policies: &[Arc<Object<AuthorizationPolicy>>], action: AuthorizationAction) -> Option<HttpFilter> {
     let rules: BTreeMap<String, Policy> = of_action(policies, action).into_iter().flat_map(rules_of).collect();
     if rules.is_empty() {

@@ -11,10 +11,10 @@ use super::bytes_match;
 /// The filter that validates tokens.
 const JWT_FILTER: &str = "envoy.filters.http.jwt_authn";
 
-/// The key under which it writes their claims.
+/// The metadata key of the claims that it writes.
 const PAYLOAD: &str = "payload";
 
-/// Metadata of a filter at a path.
+/// Matches metadata of a filter at a path.
 pub(super) fn at<'a>(filter: &str, path: impl IntoIterator<Item = &'a str>, value: ValueMatcher) -> MetadataMatcher {
     let segment = |key: &str| PathSegment { segment: Some(path_segment::Segment::Key(key.to_owned())) };
     MetadataMatcher {
@@ -25,12 +25,12 @@ pub(super) fn at<'a>(filter: &str, path: impl IntoIterator<Item = &'a str>, valu
     }
 }
 
-/// A claim of the token that is this text.
+/// Matches a claim of the token that is this text.
 pub(super) fn claim_text(claim: &str, text: StringMatcher) -> MetadataMatcher {
     at(JWT_FILTER, [PAYLOAD, claim], string(text))
 }
 
-/// A claim of the token that is one of the texts of a policy, or a list that holds one.
+/// Matches a claim of the token that is one of the texts of a policy, or a list that contains one.
 pub(super) fn claim(path: &[&str], values: &[String]) -> MetadataMatcher {
     let value = either(values.iter().map(|value| string(bytes_match::text(value))).collect());
     let in_list = list_with(value.clone());
@@ -38,7 +38,7 @@ pub(super) fn claim(path: &[&str], values: &[String]) -> MetadataMatcher {
     at(JWT_FILTER, path, either(vec![in_list, value]))
 }
 
-/// Metadata of a filter that is one of the texts of a policy; `[text]` is a list that holds it.
+/// Matches metadata of a filter that is one of the texts of a policy; `[text]` is a list that contains it.
 pub(super) fn of_filter(filter: &str, key: &str, values: &[String]) -> MetadataMatcher {
     let one = |value: &String| {
         if value.starts_with('[') && value.ends_with(']') {
@@ -54,13 +54,13 @@ pub(super) fn string(text: StringMatcher) -> ValueMatcher {
     ValueMatcher { match_pattern: Some(MatchPattern::StringMatch(text)) }
 }
 
-/// A list that holds a value.
+/// Matches a list that contains a value.
 fn list_with(value: ValueMatcher) -> ValueMatcher {
     let list = ListMatcher { match_pattern: Some(list_matcher::MatchPattern::OneOf(Box::new(value))) };
     ValueMatcher { match_pattern: Some(MatchPattern::ListMatch(Box::new(list))) }
 }
 
-/// One of several values; a single one is not wrapped.
+/// Matches one of several values; a single one is not wrapped.
 fn either(mut values: Vec<ValueMatcher>) -> ValueMatcher {
     match values.pop() {
         Some(only) if values.is_empty() => only,

@@ -17,7 +17,7 @@ use super::rule::{Translation, Unsupported};
 use crate::cidr;
 use navarch_api::cidr::Cidr;
 
-/// One of the values of an attribute.
+/// The permission for one of the values of an attribute.
 pub(super) fn permission(
     translation: &Translation<'_>,
     attribute: &OperationAttribute<'_>,
@@ -37,7 +37,7 @@ pub(super) fn permission(
     };
     let permission = |value: &str| Ok(Permission { rule: Some(say(value)?) });
     match attribute {
-        // One matcher holds all values.
+        // One matcher contains all values.
         OperationAttribute::Metadata(..) => permission("").map(Some),
         OperationAttribute::Host
         | OperationAttribute::Method
@@ -48,7 +48,7 @@ pub(super) fn permission(
     }
 }
 
-/// A path: a template, or a text.
+/// A path: a URI template, or a text.
 fn path(value: &str) -> Rule {
     if !(value.contains("{*}") || value.contains("{**}")) {
         let text = bytes_match::text(value);
@@ -58,7 +58,7 @@ fn path(value: &str) -> Rule {
     Rule::UriTemplate(TypedExtensionConfig { name: "uri-template".to_owned(), typed_config: Some(pack(&config)) })
 }
 
-/// A port, plain digits.
+/// A port in decimal digits.
 fn port(value: &str) -> Option<u32> {
     let is_plain = value.bytes().all(|byte| byte.is_ascii_digit());
     value.parse::<u16>().ok().filter(|_| is_plain).map(u32::from)

@@ -1,4 +1,4 @@
-//! Extension providers that decide on requests (`envoyExtAuthzHttp`, `envoyExtAuthzGrpc`).
+//! Extension providers of external authorization (`envoyExtAuthzHttp`, `envoyExtAuthzGrpc`).
 
 use navarch_proto::envoy::config::core::v3::grpc_service::{EnvoyGrpc, TargetSpecifier};
 use navarch_proto::envoy::config::core::v3::http_uri::HttpUpstreamType;
@@ -31,7 +31,7 @@ const MAX_NAME: usize = 63;
 pub(super) struct Decider {
     /// For requests.
     pub(super) http: HttpExtAuthz,
-    /// For connections; HTTP knows none.
+    /// For connections; `None` for HTTP providers.
     pub(super) tcp: Option<TcpExtAuthz>,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn decider(view: &View<'_>, name: &str) -> Option<Decider> {
     }
 }
 
-/// Whether a name is of lower-case letters, digits and inner hyphens.
+/// Whether a name consists of lower-case letters, digits and inner hyphens.
 fn is_plain(name: &str) -> bool {
     let letters = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     !name.is_empty() && name.len() <= MAX_NAME && letters && !name.starts_with('-') && !name.ends_with('-')
@@ -91,7 +91,7 @@ fn over_http(view: &View<'_>, provider: &EnvoyExternalAuthorizationHttpProvider)
     let service = HttpService {
         path_prefix: provider.path_prefix.clone(),
         server_uri: Some(HttpUri {
-            // Demanded, though the filter does not use it.
+            // Required, though the filter does not use it.
             uri: format!("http://{host}"),
             timeout: Some(provider.timeout.unwrap_or(DEFAULT_TIMEOUT).to_proto()),
             http_upstream_type: Some(HttpUpstreamType::Cluster(cluster)),
@@ -155,7 +155,7 @@ fn status(text: &str) -> Result<Option<HttpStatus>, ()> {
     Ok(Some(HttpStatus { code: code.into() }))
 }
 
-/// Headers, exact or with a wildcard at one end; `None` for none.
+/// Headers, exact or with a wildcard at one end; `None` if empty.
 fn headers(names: &[String]) -> Option<ListStringMatcher> {
     let pattern = |name: &String| {
         let pattern = match (name.strip_prefix('*'), name.strip_suffix('*')) {

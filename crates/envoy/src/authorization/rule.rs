@@ -11,11 +11,11 @@ use super::{Peers, Transport};
 use super::{operation, source};
 use navarch_api::istio::{AuthorizationOperation, AuthorizationRule, AuthorizationSource};
 
-/// What the translation of a rule depends on besides the rule.
+/// Inputs of a rule's translation besides the rule.
 pub(super) struct Translation<'a> {
-    /// What is known of what is judged.
+    /// The traffic that rules are evaluated on.
     pub(super) transport: Transport,
-    /// How peers are known.
+    /// How peers are identified.
     pub(super) peers: Peers,
     /// Whether an unsupported clause removes the whole rule; otherwise only the clause is removed.
     pub(super) narrows: bool,
@@ -34,13 +34,13 @@ pub(super) struct Unsupported;
 struct Clause<'a, A> {
     /// Its attribute; `None` if unknown.
     attribute: Option<A>,
-    /// What it may be; empty is anything.
+    /// Allowed values; empty means any.
     values: Cow<'a, [String]>,
-    /// What it may not be.
+    /// Excluded values.
     not_values: Cow<'a, [String]>,
 }
 
-/// Conditions by what they are about.
+/// Conditions by the kind of attribute.
 #[derive(Default)]
 struct Conditions<'a> {
     /// Clauses about the operation.
@@ -50,7 +50,7 @@ struct Conditions<'a> {
 }
 
 impl Translation<'_> {
-    /// Translates a rule. `None` where it goes.
+    /// Translates a rule; `None` if it is removed.
     pub(super) fn rule(&self, rule: &AuthorizationRule) -> Option<Policy> {
         let conditions = self.conditions(rule);
         let mut permissions = Vec::with_capacity(rule.to.len().max(1));
@@ -168,7 +168,7 @@ impl Translation<'_> {
         Ok((!parts.is_empty()).then(|| E::either(parts)))
     }
 
-    /// All clauses together. `None` where the rule goes.
+    /// The conjunction of all clauses; `None` if the rule is removed.
     fn conjunction<A, E: Expression>(
         &self,
         clauses: &[Clause<'_, A>],

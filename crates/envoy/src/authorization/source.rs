@@ -17,10 +17,10 @@ use crate::hbone::PEER_PRINCIPAL;
 use crate::quote_meta::quote_meta;
 use navarch_api::cidr::Cidr;
 
-/// What identities start with.
+/// Prefix of identities.
 const SPIFFE: &str = "spiffe://";
 
-/// One of the values of an attribute.
+/// The principal for one of the values of an attribute.
 pub(super) fn principal(
     translation: &Translation<'_>,
     attribute: &SourceAttribute<'_>,
@@ -68,13 +68,13 @@ fn peer(peers: Peers, name: StringMatcher) -> Principal {
     })
 }
 
-/// Identities in a namespace, which may hold wildcards. Everything else in it is literal.
+/// Identities in a namespace, which may contain wildcards. All other characters are literal.
 fn in_namespace(namespace: &str) -> StringMatcher {
     let literals: Vec<String> = namespace.split('*').map(quote_meta).collect();
     bytes_match::regex(format!(".*/ns/{}/.*", literals.join(".*")))
 }
 
-/// Identities of a trust domain, which may hold one wildcard.
+/// Identities of a trust domain, which may contain one wildcard.
 fn in_trust_domain(domain: &str) -> StringMatcher {
     match domain.split_once('*') {
         Some(("", "")) => bytes_match::prefix(SPIFFE),
@@ -83,14 +83,14 @@ fn in_trust_domain(domain: &str) -> StringMatcher {
     }
 }
 
-/// Identities of a service account, of the policy's namespace where none is written. Further keys and values may stand
-/// between and behind its parts, but nothing may follow its name directly.
+/// Identities of a service account, by default of the policy's namespace. Further keys and values may precede or follow
+/// its parts, but the account name must be followed by a slash or the end.
 fn service_account(own_namespace: &str, value: &str) -> StringMatcher {
     let (namespace, account) = value.split_once('/').unwrap_or((own_namespace, value));
     bytes_match::regex(format!("{SPIFFE}.+/ns/{}/(.+/|)sa/{}(/.+)?", quote_meta(namespace), quote_meta(account)))
 }
 
-/// Tokens of these `issuer/subject`; the issuer may hold slashes.
+/// Tokens of these `issuer/subject`; the issuer may contain slashes.
 fn token_principals(values: &[String]) -> Option<Principal> {
     let mut all: Vec<Principal> = values.iter().map(|value| token_principal(value)).collect();
     match all.len() {

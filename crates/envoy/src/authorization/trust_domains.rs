@@ -1,11 +1,11 @@
-//! The mesh's trust domain and its other names: an identity of one is an identity of all.
+//! The mesh's trust domain and its aliases: an identity of one is also an identity of the others.
 
 use navarch_api::mesh::MeshConfig;
 
-/// What principals say for the mesh's own trust domain, whatever its name.
+/// The name of the mesh's own trust domain in principals, whatever its actual name.
 const LOCAL: &str = "cluster.local";
 
-/// The trust domain and its aliases, the domain first; empty where names are to stay as they are.
+/// The trust domain and its aliases, the domain first; empty if names are not rewritten.
 #[derive(Clone, Debug)]
 pub(super) struct TrustDomains(Vec<String>);
 
@@ -14,17 +14,18 @@ impl TrustDomains {
         Self(std::iter::once(&mesh.trust_domain).chain(&mesh.trust_domain_aliases).cloned().collect())
     }
 
-    /// None: names are not rewritten.
+    /// No trust domains: names are not rewritten.
     pub(super) fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Principals under all names of the trust domain. Those of other domains, of any, and those that have none stay.
+    /// Principals with all names of the trust domain. Those of other domains, with a wildcard domain, or without a
+    /// domain are unchanged.
     pub(super) fn principals(&self, principals: &[String]) -> Vec<String> {
         principals.iter().flat_map(|principal| self.principal(principal)).collect()
     }
 
-    /// One principal under all names of the trust domain.
+    /// One principal with all names of the trust domain.
     fn principal(&self, principal: &str) -> Vec<String> {
         let unchanged = || vec![principal.to_owned()];
         if self.0.is_empty() {
@@ -38,7 +39,7 @@ impl TrustDomains {
         }
         let mut all: Vec<String> = Vec::new();
         for name in &self.0 {
-            // `*-old/…` stays as it is for the domain `my-old`.
+            // `*-old/…` is unchanged for the domain `my-old`.
             let is_named = domain.strip_prefix('*').is_some_and(|suffix| name.ends_with(suffix));
             let one = if is_named { principal.to_owned() } else { format!("{name}/{rest}") };
             if !all.contains(&one) {
@@ -48,7 +49,7 @@ impl TrustDomains {
         all
     }
 
-    /// Whether a domain, which may be a pattern, is one of ours.
+    /// Whether a domain, which may be a pattern, is one of the mesh's.
     fn has(&self, domain: &str) -> bool {
         let covers = |pattern: &str, text: &str| {
             pattern.strip_suffix('*').is_some_and(|prefix| text.starts_with(prefix))
@@ -57,7 +58,7 @@ impl TrustDomains {
         self.0.iter().any(|own| own == domain || covers(own, domain) || covers(domain, own))
     }
 
-    /// Trust domains with all names of ours where one of them is among them.
+    /// Trust domains, with all names of the mesh's if one of these is among them.
     pub(super) fn domains(&self, values: &[String]) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
         for value in values {

@@ -12,12 +12,13 @@ use navarch_api::mesh::H2UpgradePolicy as MeshUpgradePolicy;
 use navarch_push::context::Mesh;
 use navarch_registry::protocol::Protocol;
 
-/// Percentage of requests that may be retries, when a budget does not say.
+/// Default percentage of requests that may be retries.
 const DEFAULT_RETRY_PERCENT: f64 = 20.0;
-/// Retries that are always allowed, when a budget does not say.
+/// Default number of retries that are always allowed.
 const DEFAULT_RETRY_CONCURRENCY: u32 = 3;
 
-/// Lays a connection pool over a cluster. No pool still sets limits: Envoy's own would be too low for a busy service.
+/// Applies a connection pool to a cluster. Limits are also set without a pool, since Envoy's defaults are too low for a
+/// busy service.
 pub(super) fn apply(
     draft: &mut Draft,
     mesh: &Mesh,
@@ -93,7 +94,8 @@ pub(super) fn upgrades(mesh: &Mesh, pool: Option<&ConnectionPoolSettings>, proto
     }
 }
 
-/// Lays keepalive probes over those that are set already. Settings without any value turn probes on as the system has them.
+/// Applies keepalive probes over those that are set already. Settings without any value enable probes with the system's
+/// defaults.
 fn apply_keepalive(cluster: &mut Cluster, keepalive: Option<&TcpKeepalive>) {
     let Some(keepalive) = keepalive else { return };
     let seconds = |duration: navarch_api::duration::Duration| u32::try_from(duration.as_secs()).unwrap_or(u32::MAX);

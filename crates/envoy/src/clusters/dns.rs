@@ -1,4 +1,4 @@
-//! How proxies resolve the names of endpoints.
+//! DNS resolution of endpoint names by proxies.
 
 use navarch_proto::any;
 use navarch_proto::envoy::config::cluster::v3::cluster::DnsLookupFamily;
@@ -12,7 +12,7 @@ use navarch_push::view::View;
 /// The name of the resolver.
 const CARES: &str = "envoy.network.dns_resolver.cares";
 
-/// Says in a cluster how its names are resolved; with `races`, addresses of all families are tried at once.
+/// Sets the DNS resolution of a cluster; with `races`, addresses of all families are tried at once.
 #[allow(deprecated, reason = "Istio writes these fields, of which Envoy deprecates some for a cluster type of its own")]
 pub(super) fn apply(view: &View<'_>, draft: &mut Draft, races: bool) {
     let mesh = view.mesh();

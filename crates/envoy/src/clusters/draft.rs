@@ -1,4 +1,4 @@
-//! A cluster while it is being built: what Envoy wants packed or nested stays plain until the end.
+//! A cluster under construction: messages that Envoy packs or nests are encoded at the end.
 
 use navarch_proto::any;
 use navarch_proto::envoy::config::cluster::v3::Cluster;
@@ -15,32 +15,32 @@ use crate::build::ads_source;
 /// A cluster being built.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Draft {
-    /// All fields that are kept as they are.
+    /// All fields without special treatment.
     pub(super) cluster: Cluster,
     /// How the proxy finds endpoints.
     pub(super) discovery: Discovery,
-    /// Endpoints that the cluster itself carries.
+    /// Inline endpoints of the cluster.
     pub(super) endpoints: Vec<LocalityLbEndpoints>,
     /// HTTP protocol options of the upstream.
     pub(super) http: HttpOptions,
-    /// What metrics and other parts of Istio read.
+    /// Metadata for metrics and other parts of Istio.
     pub(super) metadata: ClusterMetadata,
 }
 
 /// How the proxy finds endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Discovery {
-    /// They are listed in the cluster.
+    /// Inline in the cluster.
     Static,
     /// By DNS, all addresses.
     StrictDns,
     /// By DNS, one address.
     LogicalDns,
-    /// From the control plane.
+    /// By EDS.
     Eds,
     /// The original destination.
     OriginalDst,
-    /// By DNS of the host that each request names.
+    /// By DNS of the host of each request.
     Dynamic(Box<DynamicConfig>),
 }
 
@@ -57,17 +57,17 @@ impl Draft {
         }
     }
 
-    /// The settings that all ways of balancing share.
+    /// The common settings of all load balancing policies.
     pub(super) fn common_lb(&mut self) -> &mut CommonLbConfig {
         self.cluster.common_lb_config.get_or_insert_default()
     }
 
-    /// Whether each request names its host.
+    /// Whether each request contains its host.
     pub(super) fn is_dynamic(&self) -> bool {
         matches!(self.discovery, Discovery::Dynamic(_))
     }
 
-    /// The cluster as it is sent.
+    /// The finished cluster.
     pub(super) fn finish(self) -> Cluster {
         let Self { mut cluster, mut discovery, endpoints, http, metadata } = self;
         if let Discovery::Dynamic(config) = &mut discovery
@@ -97,7 +97,7 @@ impl Draft {
 }
 
 impl Discovery {
-    /// As Envoy has it.
+    /// The Envoy message.
     fn into_wire(self) -> ClusterDiscoveryType {
         let plain = |kind: DiscoveryType| ClusterDiscoveryType::Type(kind.into());
         match self {

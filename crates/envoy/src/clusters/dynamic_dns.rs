@@ -1,4 +1,4 @@
-//! Clusters that resolve the host which each request names.
+//! Clusters that resolve the host of each request.
 
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::cluster::v3::cluster::LbPolicy;
@@ -17,7 +17,7 @@ use navarch_push::view::View;
 use navarch_registry::model::Service;
 use navarch_registry::protocol::Protocol;
 
-/// Whether a protocol carries the host.
+/// Whether requests of a protocol contain the host.
 pub(super) fn is_carried(protocol: Protocol) -> bool {
     matches!(protocol, Protocol::Http | Protocol::Tls | Protocol::Grpc | Protocol::Http2)
 }
@@ -35,7 +35,7 @@ pub(super) fn draft(view: &View<'_>, name: &str, service: &Service, protocol: Pr
     draft
 }
 
-/// The cluster for hosts that no service declares, if the proxy may reach such.
+/// The cluster for hosts that no service declares, if the proxy may reach such hosts.
 pub(super) fn allow_any(view: &View<'_>) -> Option<Cluster> {
     if sidecar_scope::outbound_policy(view) != OutboundPolicy::AllowAnyDynamicDns {
         return None;
@@ -43,7 +43,7 @@ pub(super) fn allow_any(view: &View<'_>) -> Option<Cluster> {
     let mesh = view.mesh();
     let policy = mesh.config.outbound_traffic_policy.as_ref();
     let tls = policy.and_then(|policy| policy.tls.as_ref()).filter(|tls| tls.mode != ClientTlsMode::Disable);
-    // Without TLS there are no SNI and SANs to validate, which Envoy requires to be stated.
+    // Without TLS there are no SNI and SANs to validate, which Envoy requires to be set explicitly.
     let mut draft = Draft::new(ALLOW_ANY_DYNAMIC_DNS, dynamic(allow_any_cache(view), tls.is_none()));
     draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
     connection_pool::apply(&mut draft, mesh, None, None);
@@ -57,13 +57,13 @@ pub(super) fn allow_any(view: &View<'_>) -> Option<Cluster> {
     Some(draft.finish())
 }
 
-/// Speaks TLS to hosts that no service declares.
+/// Originates TLS to hosts that no service declares.
 fn originate(view: &View<'_>, draft: &mut Draft, tls: &ClientTlsSettings) {
     let context = tls_context::build(view, draft, tls, tls_context::Client::default());
     draft.cluster.transport_socket = context.as_ref().map(transport::tls);
 }
 
-/// Finds endpoints through a cache of names.
+/// Endpoints from a DNS cache.
 fn dynamic(cache: DnsCacheConfig, insecure: bool) -> Discovery {
     Discovery::Dynamic(Box::new(ClusterConfig {
         cluster_implementation_specifier: Some(cluster_config::ClusterImplementationSpecifier::DnsCacheConfig(cache)),

@@ -1,4 +1,4 @@
-//! Clusters that every proxy has, whatever services there are.
+//! Clusters of every proxy, independent of services.
 
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::cluster::v3::cluster::LbPolicy;
@@ -14,15 +14,15 @@ use crate::sds;
 use navarch_push::proxy::IpFamilies;
 use navarch_push::view::View;
 
-/// The workload's own host, IPv4.
+/// The loopback address of the workload, IPv4.
 pub(super) const LOCALHOST_V4: &str = "127.0.0.1";
-/// The workload's own host, IPv6.
+/// The loopback address of the workload, IPv6.
 pub(super) const LOCALHOST_V6: &str = "::1";
 /// The IPv4 source address of the proxy's own connections to the workload, which is excluded from redirection.
 const SOURCE_V4: &str = "127.0.0.6";
-/// What the proxy's own connections to the workload come from, IPv6.
+/// The IPv6 source address of the proxy's own connections to the workload.
 const SOURCE_V6: &str = "::6";
-/// Where a server of credentials listens in the proxy's pod.
+/// The socket of an SDS server in the proxy's pod.
 const CREDENTIAL_SOCKET: &str = "./var/run/secrets/credential-uds/socket";
 
 /// The cluster without endpoints.
@@ -32,14 +32,14 @@ pub(super) fn black_hole(view: &View<'_>) -> Cluster {
     draft.finish()
 }
 
-/// The cluster for traffic that no service claims.
+/// The cluster for traffic to unknown services.
 pub(super) fn passthrough(view: &View<'_>) -> Cluster {
     let mut draft = passthrough_draft(view, PASSTHROUGH);
     draft.cluster.filters.extend(exchange_filter(view));
     draft.finish()
 }
 
-/// The cluster for traffic that comes in on ports that no service names. Counts as its outbound twin.
+/// The cluster for inbound traffic on ports without a service. It has the stat name of the outbound one.
 pub(super) fn inbound_passthrough(view: &View<'_>) -> Cluster {
     let mut draft = passthrough_draft(view, INBOUND_PASSTHROUGH);
     let families = view.proxy().families();
@@ -48,7 +48,7 @@ pub(super) fn inbound_passthrough(view: &View<'_>) -> Cluster {
     draft.finish()
 }
 
-/// The cluster of a server of credentials in the proxy's pod, if there is one.
+/// The cluster of an SDS server in the proxy's pod, if any.
 pub(super) fn external_sds(view: &View<'_>) -> Option<Cluster> {
     if !has_external_sds(view) {
         return None;
@@ -61,12 +61,12 @@ pub(super) fn external_sds(view: &View<'_>) -> Option<Cluster> {
     Some(draft.finish())
 }
 
-/// Whether a server of credentials runs in the proxy's pod.
+/// Whether an SDS server runs in the proxy's pod.
 pub(super) fn has_external_sds(view: &View<'_>) -> bool {
     view.proxy().meta("credential").as_deref() == Some("true")
 }
 
-/// Where connections come from that the proxy makes to its own workload. Envoy picks the address of the family it needs.
+/// The source address of the proxy's connections to its own workload. Envoy selects the address of the required family.
 pub(super) fn bind_config(families: IpFamilies, both: bool) -> BindConfig {
     let address = |text: &str| SocketAddress {
         address: text.to_owned(),
@@ -83,7 +83,7 @@ pub(super) fn bind_config(families: IpFamilies, both: bool) -> BindConfig {
     }
 }
 
-/// A cluster that sends traffic where the client wanted it to go. Outlier detection would have nowhere else to go.
+/// A cluster to the original destination. It has no outlier detection, since there is no other endpoint.
 fn passthrough_draft(view: &View<'_>, name: &str) -> Draft {
     let mesh = view.mesh();
     let mut draft = Draft::new(name, Discovery::OriginalDst);

@@ -1,4 +1,4 @@
-//! The services that a gateway needs clusters of, where it does not get all that it sees.
+//! The services that a gateway needs clusters for, if it does not get those of all visible services.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use navarch_registry::model::ServiceKey;
 /// Which services the proxy needs clusters for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceFilter {
-    /// In any namespace.
+    /// Hosts in any namespace.
     hosts: BTreeSet<Hostname>,
-    /// In one namespace.
+    /// Services of one namespace.
     services: BTreeSet<ServiceKey>,
 }
 
-/// The services that the proxy's routes, its EnvoyFilters and the mesh's extension providers name.
+/// The services that the proxy's routes, its EnvoyFilters and the mesh's extension providers reference.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct GatewayServiceFilter;
 
-/// The services that its EnvoyFilters, the mesh's extension providers and the issuers of its tokens name.
+/// The services that its EnvoyFilters, the mesh's extension providers and the issuers of its tokens reference.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct ExtensionServiceFilter;
 
-/// The services that EnvoyFilters of the view's proxy, extension providers and issuers of tokens name.
+/// The services that EnvoyFilters of the view's proxy, extension providers and issuers of tokens reference.
 pub(crate) fn named_by_extensions(view: &View<'_>) -> Arc<ServiceFilter> {
     view.get(&ExtensionServiceFilter)
 }
 
-/// The services that the proxy needs clusters of; `None` is all that it sees.
+/// The services that the proxy needs clusters for; `None` means all visible ones.
 pub(super) fn wanted(view: &View<'_>) -> Option<Arc<ServiceFilter>> {
     let filtered = view.mesh().settings.filter_gateway_clusters && view.proxy().kind() == ProxyKind::Router;
     filtered.then(|| view.get(&GatewayServiceFilter))
@@ -46,7 +46,7 @@ impl ServiceFilter {
         self.hosts.contains(&service.hostname) || self.services.contains(service)
     }
 
-    /// Adds a service as mesh config names it: a host, or `namespace/host`.
+    /// Adds a service as referenced in mesh config: a host, or `namespace/host`.
     fn add(&mut self, name: &str) {
         match name.split_once('/') {
             Some((namespace, host)) => _ = self.services.insert(ServiceKey::new(namespace, host)),
@@ -55,7 +55,7 @@ impl ServiceFilter {
     }
 }
 
-/// The service behind an extension provider, if it has one.
+/// The service of an extension provider, if any.
 fn service_of(provider: &ExtensionProvider) -> Option<&str> {
     let http = provider.envoy_ext_authz_http.as_ref().map(|provider| &provider.service);
     http.or_else(|| provider.envoy_ext_authz_grpc.as_ref().map(|provider| &provider.service))
@@ -93,7 +93,7 @@ impl Query for GatewayServiceFilter {
         let mesh = view.mesh();
         let mut wanted = (*view.get(&ExtensionServiceFilter)).clone();
         for gateway in gateway::serving_gateways(view).iter() {
-            // Where gateways are kept to their namespace, so are routes that name the namespaces of their clients.
+            // If gateways are limited to their namespace, so are routes that reference the namespaces of their clients.
             let own = gateway.split_once('/').map(|(namespace, _)| Namespace::new(namespace));
             for name in sidecar_scope::gateway_virtual_services(view, gateway).iter() {
                 let destinations = virtual_service::destinations(view, name);

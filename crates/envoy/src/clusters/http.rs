@@ -1,4 +1,4 @@
-//! HTTP protocol options of a cluster: versions, idle timeouts, names of errors. Packed under [`OPTIONS_KEY`].
+//! HTTP protocol options of a cluster: versions, idle timeouts, outlier matching. Packed under [`OPTIONS_KEY`].
 
 use navarch_proto::any;
 use navarch_proto::envoy::config::core::v3::http1_protocol_options::{HeaderKeyFormat, header_key_format};
@@ -20,10 +20,10 @@ use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
 
-/// The key under which Envoy looks for these options.
+/// The key of these options in Envoy.
 pub(crate) const OPTIONS_KEY: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
-/// How long connections to places that no service names may be idle.
+/// Idle timeout of connections to unknown destinations.
 const PASSTHROUGH_IDLE: Duration = Duration::from_secs(300);
 
 /// HTTP protocol options. The default sets none.
@@ -34,7 +34,7 @@ pub(crate) struct HttpOptions {
     pub(super) common: Option<CommonOptions>,
     /// Upstream-only settings.
     pub(super) upstream: Option<UpstreamHttpProtocolOptions>,
-    /// Which answers count as failures.
+    /// Which responses count as failures.
     pub(super) outlier: Option<OutlierDetection>,
 }
 
@@ -44,18 +44,18 @@ pub(crate) enum HttpVersion {
     /// HTTP/1.1, the default.
     #[default]
     Unsaid,
-    /// HTTP/1.1 with headers spelt as they came.
+    /// HTTP/1.1 with the original case of headers.
     Http1AsSpelt,
     /// HTTP/2.
     Http2(Box<Http2ProtocolOptions>),
     /// The client's own version.
     OfClient {
-        /// Whether headers of HTTP/1.1 are spelt as they came.
+        /// Whether the case of HTTP/1.1 headers is preserved.
         as_spelt: bool,
     },
 }
 
-/// Whether the proxy keeps the spelling of headers of HTTP/1.1.
+/// Whether the proxy preserves the case of HTTP/1.1 headers.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct PreservesHeaderCase;
 
@@ -75,7 +75,7 @@ impl HttpOptions {
         }
     }
 
-    /// For traffic to places that no service names.
+    /// For traffic to unknown destinations.
     pub(super) fn passthrough(view: &View<'_>) -> Self {
         Self {
             version: HttpVersion::OfClient { as_spelt: preserves_header_case(view) },
@@ -89,7 +89,7 @@ impl HttpOptions {
         let version = if protocol.is_http2() {
             HttpVersion::Http2(Box::default())
         } else if protocol.is_unsupported() && view.proxy().kind() != ProxyKind::Router {
-            // What is sniffed is passed on as it came. Gateways sniff nothing, and would offer HTTP/2 to all by ALPN.
+            // The detected version is used upstream. Gateways detect nothing, and would offer HTTP/2 to all by ALPN.
             HttpVersion::OfClient { as_spelt: preserves_header_case(view) }
         } else if (protocol.is_http() || protocol.is_unsupported()) && preserves_header_case(view) {
             HttpVersion::Http1AsSpelt
@@ -140,7 +140,7 @@ impl HttpOptions {
 }
 
 impl HttpVersion {
-    /// As Envoy has it.
+    /// The Envoy message.
     fn into_wire(self) -> UpstreamProtocolOptions {
         let explicit = |config: explicit_http_config::ProtocolConfig| {
             UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig { protocol_config: Some(config) })
@@ -174,7 +174,7 @@ fn http1(as_spelt: bool) -> Http1ProtocolOptions {
     }
 }
 
-/// Whether the proxy keeps the spelling of headers of HTTP/1.1: by its own configuration, else by the mesh's.
+/// Whether the proxy preserves the case of HTTP/1.1 headers: by its own configuration, else by the mesh's.
 pub(super) fn preserves_header_case(view: &View<'_>) -> bool {
     *view.derived(&PreservesHeaderCase)
 }

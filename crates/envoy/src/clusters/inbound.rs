@@ -24,10 +24,10 @@ use navarch_push::view::View;
 use navarch_registry::model::{Service, ServicePort, ServiceTarget};
 use navarch_registry::protocol::Protocol;
 
-/// The longest time that Istio writes: connections to the workload's address are kept for ever.
+/// The maximum duration in Istio's encoding: connections to the workload's address do not expire.
 const FOR_EVER_SECONDS: i64 = 9_223_372_035;
 
-/// Where the traffic of an inbound cluster goes.
+/// The destination of an inbound cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Destination {
     /// To the original destination.
@@ -36,17 +36,17 @@ enum Destination {
     Fixed(String, u16),
 }
 
-/// What one inbound cluster is built from.
+/// The inputs of one inbound cluster.
 struct Inbound {
     /// The port in its name.
     port: u16,
-    /// The port as a service or Sidecar declares it.
+    /// The port in the service or Sidecar.
     declared: ServicePort,
     /// Its service; `None` if only a Sidecar declares the port.
     service: Option<Arc<Service>>,
-    /// All services on the port, as metrics name them.
+    /// All services on the port, for metrics.
     named: Vec<NamedService>,
-    /// Where its traffic goes.
+    /// The destination of its traffic.
     destination: Destination,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn build(view: &View<'_>, port: u16) -> Option<Cluster> {
     Some(inbound.draft(view).finish())
 }
 
-/// The hosts of the services behind the cluster of a port.
+/// The hosts of the services of a port's cluster.
 pub(super) fn hosts(view: &View<'_>, port: u16) -> Vec<Hostname> {
     let targets = view.proxy().targets();
     let of_port = targets.iter().filter(|target| target.target_port == port);
@@ -83,7 +83,7 @@ pub(super) fn hosts(view: &View<'_>, port: u16) -> Vec<Hostname> {
     }
 }
 
-/// Whether ports that services name are listened to, and not only those that a Sidecar declares.
+/// Whether there are listeners for ports of services, and not only for those that a Sidecar declares.
 fn services_listen(view: &View<'_>, ingress: &[IstioIngressListener]) -> bool {
     if ingress.is_empty() {
         // Without interception the proxy cannot bind to the ports of the workload.
@@ -98,7 +98,7 @@ fn ingress_port(listener: &IstioIngressListener) -> Option<u16> {
     u16::try_from(listener.port.as_ref()?.number).ok()
 }
 
-/// For a port that services name. Where several do, the first decides.
+/// The cluster of a service port. If several services have the port, the first one decides.
 fn of_targets(view: &View<'_>, port: u16) -> Option<Inbound> {
     let targets = view.proxy().targets();
     let of_port: Vec<&ServiceTarget> = targets.iter().filter(|target| target.target_port == port).collect();
@@ -124,7 +124,7 @@ fn of_targets(view: &View<'_>, port: u16) -> Option<Inbound> {
     })
 }
 
-/// For a port that a Sidecar declares.
+/// The cluster of a port that a Sidecar declares.
 fn of_ingress(view: &View<'_>, port: u16, listener: &IstioIngressListener) -> Option<Inbound> {
     let SidecarPort { number, protocol, name, .. } = listener.port.as_ref()?;
     let declared = ServicePort {
@@ -166,7 +166,7 @@ fn default_endpoint(view: &View<'_>, text: &str) -> Option<Destination> {
     Some(Destination::Fixed(address, port))
 }
 
-/// The address of the workload's own host.
+/// The loopback address of the workload.
 fn localhost(view: &View<'_>) -> &'static str {
     if view.proxy().families() == IpFamilies::V6 { LOCALHOST_V6 } else { LOCALHOST_V4 }
 }
@@ -190,13 +190,13 @@ impl Inbound {
             Destination::Original => false,
         };
         if !own_host {
-            // Marks the connection as the proxy's own, or it would be redirected to the proxy again.
+            // Marks the connection as the proxy's own; otherwise it would be redirected to the proxy again.
             draft.cluster.upstream_bind_config = Some(bind_config(view.proxy().families(), mesh.settings.dual_stack));
         }
         draft
     }
 
-    /// Says where the traffic goes.
+    /// Sets the destination.
     fn apply_destination(&self, draft: &mut Draft) {
         match &self.destination {
             Destination::Original => {
@@ -214,7 +214,7 @@ impl Inbound {
         }
     }
 
-    /// Says how metrics name it.
+    /// Sets the names for metrics.
     fn apply_names(&self, view: &View<'_>, draft: &mut Draft) {
         let mesh = view.mesh();
         if mesh.settings.telemetry_label && !self.named.is_empty() {
@@ -232,8 +232,8 @@ impl Inbound {
         draft.cluster.alt_stat_name = stat_name(&name.replace("%TARGET_PORT%", &self.port.to_string()));
     }
 
-    /// The policy: the Sidecar's limits over the rule's over the mesh's. The server must be able to take what its clients
-    /// are allowed to send.
+    /// The policy: the Sidecar's limits override the rule's, which override the mesh's. The server must accept what its
+    /// clients are allowed to send.
     fn policy(&self, view: &View<'_>, draft: &mut Draft) -> Option<TrafficPolicy> {
         let host = self.service.as_ref().map(|service| &service.key.hostname);
         let seen = host.and_then(|host| sidecar_scope::service_for_host(view, host));
@@ -260,7 +260,7 @@ fn sidecar_names(view: &View<'_>) -> Option<ShortNames> {
     Some(ShortNames { qualified: name.clone(), name })
 }
 
-/// The limits that a Sidecar sets for a port, or for all.
+/// The limits that a Sidecar sets for a port, or for all ports.
 fn sidecar_pool(view: &View<'_>, port: u16) -> Option<ConnectionPoolSettings> {
     let sidecar = &sidecar_scope::sidecar(view)?.spec;
     let own = sidecar.ingress.iter().find(|listener| ingress_port(listener) == Some(port));

@@ -34,7 +34,7 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
     services.iter().flat_map(|service| of_service(&service.key)).map(|cluster| cluster.resource_name()).collect()
 }
 
-/// The rule that holds for what a waypoint sends to a service.
+/// The rule for traffic from a waypoint to a service.
 fn rule(view: &View<'_>, service: &Service) -> Option<std::sync::Arc<MergedRule>> {
     destination_rule::for_inbound(view, &sidecar_scope::service_for_host(view, &service.key.hostname)?)
 }
@@ -93,7 +93,7 @@ pub(super) fn build(view: &View<'_>, name: &VipCluster) -> Option<Cluster> {
     Some(draft.finish())
 }
 
-/// The cluster of a gateway between networks: no rule holds for tunnels that it sees as bytes.
+/// The cluster of a gateway between networks: rules do not apply to tunnels that it forwards as bytes.
 fn between_networks(view: &View<'_>, name: &VipCluster, service: &Service, port: &ServicePort) -> Option<Cluster> {
     if !name.subset.is_empty() {
         return None;
@@ -113,7 +113,7 @@ fn between_networks(view: &View<'_>, name: &VipCluster, service: &Service, port:
     Some(draft.finish())
 }
 
-/// The cluster before any policy; `None` if it would be without endpoints for good.
+/// The cluster before any policy; `None` if it would never have endpoints.
 fn draft(
     view: &View<'_>,
     name: &VipCluster,
@@ -142,7 +142,7 @@ fn draft(
     Some(draft)
 }
 
-/// The endpoints that the proxy resolves; `None` if there are none. Subsets have all, as in Istio.
+/// The endpoints that the proxy resolves; `None` if there are none. As in Istio, subsets have all endpoints.
 fn inline_endpoints(
     view: &View<'_>,
     name: &VipCluster,
@@ -172,14 +172,14 @@ fn inline_endpoints(
     Some(groups.into_iter().map(Group::into_wire).collect())
 }
 
-/// What holds for localities. Waypoints do not know how their own zones are peopled.
+/// The locality setting. Waypoints have no endpoint counts of their own zones.
 fn locality(view: &View<'_>, service: &Service, policy: Option<&TrafficPolicy>) -> Option<LocalitySetting> {
     let balancer = policy.and_then(|policy| policy.load_balancer.as_deref());
     let setting = LocalitySetting::effective(&view.mesh().config, balancer, service)?;
     (!matches!(setting, LocalitySetting::ZoneAware(_))).then_some(setting)
 }
 
-/// Lays a policy over the cluster, but for TLS.
+/// Applies a policy to the cluster, except TLS.
 fn apply(view: &View<'_>, draft: &mut Draft, service: &Service, port: &ServicePort, policy: Option<&TrafficPolicy>) {
     let mesh = view.mesh();
     let pool = policy.and_then(|policy| policy.connection_pool.as_deref()).cloned().unwrap_or_default();

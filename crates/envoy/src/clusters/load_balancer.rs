@@ -1,4 +1,4 @@
-//! How endpoints are picked.
+//! Load balancing policies.
 
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::cluster::v3::cluster::common_lb_config::{
@@ -18,13 +18,13 @@ use navarch_push::context::Mesh;
 use navarch_registry::model::Service;
 use navarch_registry::protocol::Protocol;
 
-/// Envoy's ring size when users of the old setting give none.
+/// Envoy's default ring size, used with the deprecated setting.
 const DEFAULT_RING_SIZE: u64 = 1024;
-/// The largest ring that Envoy makes.
+/// The maximum ring size of Envoy.
 const MAX_RING_SIZE: u64 = 8 * 1024 * 1024;
-/// Share of its weight in percent that a new endpoint starts with.
+/// Initial percentage of the weight of a new endpoint.
 const DEFAULT_WARMUP_PERCENT: f64 = 10.0;
-/// How steep the weight of a new endpoint rises.
+/// How steeply the weight of a new endpoint increases.
 const DEFAULT_WARMUP_AGGRESSION: f64 = 1.0;
 /// Envoy requires a runtime key here; this one is Istio's and never set.
 const NO_RUNTIME_KEY: &str = "(";
@@ -81,7 +81,7 @@ pub(super) fn apply(
     }
 }
 
-/// Whether the panic threshold must stay off because the service sends unhealthy endpoints in any case.
+/// Whether the panic threshold must be disabled since the service always sends unhealthy endpoints.
 pub(super) fn forbids_panic(mesh: &Mesh, service: &Service) -> bool {
     sends_unhealthy_always(&mesh.settings, service)
 }
@@ -112,7 +112,7 @@ fn apply_locality(draft: &mut Draft, mesh: &Mesh, locality: Option<&LocalitySett
     }
 }
 
-/// What of the settings for picking by a hash Envoy would refuse; it is left out.
+/// Consistent hash settings that Envoy would reject, which are skipped.
 pub(super) fn refused(hash: &ConsistentHashLb) -> Option<String> {
     let size = hash.ring_hash.as_ref().map_or(hash.minimum_ring_size, |ring| ring.minimum_ring_size);
     if size > MAX_RING_SIZE {
@@ -127,7 +127,7 @@ pub(super) fn refused(hash: &ConsistentHashLb) -> Option<String> {
     empty.map(|(field, _)| format!("{field} is ignored: it is empty"))
 }
 
-/// Picks by a hash.
+/// Applies consistent hashing.
 pub(crate) fn apply_hash(cluster: &mut Cluster, hash: &ConsistentHashLb) {
     if let Some(maglev) = &hash.maglev {
         cluster.lb_policy = LbPolicy::Maglev.into();
@@ -150,7 +150,7 @@ pub(crate) fn apply_hash(cluster: &mut Cluster, hash: &ConsistentHashLb) {
     }
 }
 
-/// How new endpoints are spared, if they are.
+/// The slow start of new endpoints, if enabled.
 fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
     if let Some(WarmupConfiguration { duration, minimum_percent, aggression }) = &settings.warmup {
         return Some(SlowStartConfig {
@@ -167,7 +167,7 @@ fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
         .map(|window| SlowStartConfig { slow_start_window: Some(window.into()), ..SlowStartConfig::default() })
 }
 
-/// Sets Envoy's policy.
+/// Sets the load balancing policy.
 fn set_policy(draft: &mut Draft, policy: LbPolicy) {
     draft.cluster.lb_policy = policy.into();
 }

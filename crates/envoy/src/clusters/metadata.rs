@@ -13,7 +13,7 @@ use navarch_registry::model::Service;
 
 /// The key of Istio's metadata.
 const ISTIO: &str = "istio";
-/// The key of what is known of peers.
+/// The key of peer metadata.
 const PEER_METADATA: &str = "istio.peer_metadata";
 
 /// Istio's metadata of a cluster.
@@ -26,16 +26,16 @@ pub(super) struct ClusterMetadata {
     pub(super) external: bool,
     /// Whether all endpoints are reached by HBONE, which exchanges peer metadata itself.
     pub(super) is_tunnelled: bool,
-    /// The DestinationRule that it was made with.
+    /// The DestinationRule of the cluster.
     pub(super) rule: Option<NamespacedName>,
     pub(super) subset: Option<String>,
     /// Whether peer metadata exchange is disabled inside tunnels, since their content is TLS.
     pub(super) keeps_baggage: bool,
-    /// Whether the ALPN of the client must stay: the user brings TLS of his own.
+    /// Whether the client's ALPN must be kept, since the user's own TLS settings apply.
     pub(super) keeps_alpn: bool,
 }
 
-/// A service as metrics name it.
+/// A service in metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NamedService {
     host: String,
@@ -54,7 +54,7 @@ impl NamedService {
         }
     }
 
-    /// As a value of the metadata.
+    /// The metadata value.
     fn to_value(&self) -> Value {
         let fields = [("host", &self.host), ("name", &self.name), ("namespace", &self.namespace)];
         structure(fields.map(|(key, value)| (key.to_owned(), text(value))).into())
@@ -67,7 +67,7 @@ impl ClusterMetadata {
         self.keeps_alpn = matches!(mode, Some(ClientTlsMode::Simple | ClientTlsMode::Mutual));
     }
 
-    /// As Envoy has it; nothing if there is nothing to say.
+    /// The Envoy message; `None` if empty.
     pub(super) fn into_wire(self) -> Option<Metadata> {
         let mut fields = BTreeMap::new();
         if let Some(services) = self.services {
@@ -104,12 +104,12 @@ fn value(kind: Kind) -> Value {
     Value { kind: Some(kind) }
 }
 
-/// A text as a value.
+/// A string value.
 fn text(text: &str) -> Value {
     value(Kind::StringValue(text.to_owned()))
 }
 
-/// Fields as a value.
+/// A struct value.
 fn structure(fields: BTreeMap<String, Value>) -> Value {
     value(Kind::StructValue(Struct { fields }))
 }

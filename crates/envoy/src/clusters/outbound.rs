@@ -25,21 +25,21 @@ use navarch_push::view::View;
 use navarch_registry::model::{Registry, Resolution, Service, ServicePort};
 use navarch_registry::protocol::Protocol;
 
-/// What one outbound cluster is built from.
+/// The inputs of one outbound cluster.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outbound<'a> {
-    /// Its name, taken apart.
+    /// Its parsed name.
     pub(super) name: &'a OutboundCluster,
     pub(super) service: &'a Service,
     pub(super) port: &'a ServicePort,
-    /// The rule that holds.
+    /// The rule that applies.
     pub(super) rule: Option<&'a MergedRule>,
     pub(super) subset: Option<&'a Subset>,
     /// The type of client.
     pub(super) purpose: Purpose,
 }
 
-/// The cluster of this name, if the proxy gets one.
+/// The cluster of this name, if the proxy gets it.
 pub(super) fn build(view: &View<'_>, name: &OutboundCluster, purpose: Purpose) -> Option<Cluster> {
     let service = sidecar_scope::host_service(view, &name.host)?;
     let port = service.port(name.port).filter(|port| has_cluster(&service, port, purpose))?;
@@ -66,7 +66,7 @@ pub(super) fn build(view: &View<'_>, name: &OutboundCluster, purpose: Purpose) -
     Some(outbound.complete(view, draft).finish())
 }
 
-/// The health that an endpoint may have to keep the sessions that it has, where the service has such sessions.
+/// The health status that endpoints of persistent sessions may have, if the service has such sessions.
 pub(crate) fn draining_override(view: &View<'_>, service: &Service) -> Option<HealthStatusSet> {
     let statuses = [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded];
     keeps_draining(&view.mesh().settings, service)
@@ -76,7 +76,7 @@ pub(crate) fn draining_override(view: &View<'_>, service: &Service) -> Option<He
 /// Whether a port of a service has a cluster.
 pub(super) fn has_cluster(service: &Service, port: &ServicePort, purpose: Purpose) -> bool {
     match (purpose, service.resolution) {
-        // Istio gives gateways that route by SNI clusters for aliases, too, which stay empty.
+        // As in Istio, gateways that route by SNI also have clusters for aliases, which stay empty.
         (Purpose::SniRouted, _) => !service.mesh_external && port.protocol != Protocol::Udp,
         (Purpose::Client, Resolution::Alias) => false,
         // All endpoints of a pool are in the cluster of its first port.
@@ -87,7 +87,7 @@ pub(super) fn has_cluster(service: &Service, port: &ServicePort, purpose: Purpos
 }
 
 impl Outbound<'_> {
-    /// The cluster before any policy; `None` if it would be without endpoints for good.
+    /// The cluster before any policy; `None` if it would never have endpoints.
     fn draft(&self, view: &View<'_>) -> Option<Draft> {
         let mut draft = Draft::new(self.purpose.resource_name(self.name).as_str(), self.discovery(view));
         draft.common_lb();
@@ -132,12 +132,12 @@ impl Outbound<'_> {
         declared
     }
 
-    /// How the proxy finds endpoints as the service declares it.
+    /// The discovery type that the service declares.
     fn declared_discovery(&self, view: &View<'_>) -> Discovery {
         declared_discovery(view, self.service)
     }
 
-    /// Puts endpoints that the proxy resolves into the cluster; `None` if there are none to put.
+    /// Adds endpoints that the proxy resolves to the cluster; `None` if there are none.
     fn inline_endpoints(&self, view: &View<'_>, draft: &mut Draft) -> Option<()> {
         if !matches!(draft.discovery, Discovery::StrictDns | Discovery::LogicalDns) {
             return Some(());
@@ -164,7 +164,7 @@ impl Outbound<'_> {
         let rule = policy.as_ref().and_then(|policy| policy.load_balancer.as_deref());
         if let Some(setting) = LocalitySetting::effective(&view.mesh().config, rule, self.service) {
             let fails_over = policy.as_ref().is_some_and(|policy| policy.outlier_detection.is_some());
-            // Istio only knows workloads for whole services, not for subsets.
+            // Istio has workload labels only for whole services, not for subsets.
             let labelled = self.subset.is_none() && self.purpose == Purpose::Client;
             endpoints::arrange(view, &setting, &mut groups, fails_over, labelled);
         }
@@ -172,7 +172,7 @@ impl Outbound<'_> {
         Some(())
     }
 
-    /// The policy of the cluster: the subset's over the port's over the host's over the mesh's.
+    /// The policy of the cluster: the subset's overrides the port's, the host's, and the mesh's.
     pub(super) fn policy(&self, view: &View<'_>) -> Option<TrafficPolicy> {
         let host = port_policy(self.rule.and_then(|rule| rule.policy.as_deref()), self.port.port);
         let host = with_mesh_defaults(host, &view.mesh().config);
@@ -182,7 +182,7 @@ impl Outbound<'_> {
         }
     }
 
-    /// Lays policy and metadata over a draft.
+    /// Applies policy and metadata to a draft.
     fn complete(&self, view: &View<'_>, mut draft: Draft) -> Draft {
         if self.subset.is_none()
             && !draft.is_dynamic()
@@ -214,10 +214,10 @@ impl Outbound<'_> {
     }
 }
 
-/// How the proxy finds endpoints as a service declares it.
+/// The discovery type that a service declares.
 pub(super) fn declared_discovery(view: &View<'_>, service: &Service) -> Discovery {
     match service.resolution {
-        // One logical host with all addresses, which are then tried at once.
+        // One logical host with all addresses, which are tried at once.
         Resolution::DnsLb if service.races_connections => Discovery::LogicalDns,
         Resolution::DnsLb => Discovery::StrictDns,
         Resolution::DnsRoundRobinLb => Discovery::LogicalDns,
@@ -231,7 +231,7 @@ pub(super) fn declared_discovery(view: &View<'_>, service: &Service) -> Discover
     }
 }
 
-/// Whether a policy sends connections where the client wanted them to go.
+/// Whether a policy sends connections to the original destination.
 pub(super) fn is_passthrough(policy: &TrafficPolicy) -> bool {
     policy.load_balancer.as_deref().is_some_and(|settings| settings.simple == Some(SimpleLb::Passthrough))
 }

@@ -1,4 +1,4 @@
-//! When failing endpoints are left out.
+//! Outlier detection: ejection of failing endpoints.
 
 use navarch_proto::envoy::config::cluster::v3::OutlierDetection as WireOutlier;
 use navarch_proto::envoy::config::common::matcher::v3::{HttpHeadersMatch, MatchPredicate, match_predicate};
@@ -10,13 +10,13 @@ use super::draft::Draft;
 use crate::sds::exactly;
 use navarch_api::istio::OutlierDetection;
 
-/// Applies outlier detection to a cluster. `needs_unhealthy` means that unhealthy endpoints are sent in any case; then Envoy
-/// must never fall back to them.
+/// Applies outlier detection to a cluster. `needs_unhealthy` means that unhealthy endpoints are always sent; then Envoy
+/// must never use them as a fallback.
 pub(super) fn apply(draft: &mut Draft, outlier: Option<&OutlierDetection>, needs_unhealthy: bool) {
     let Some(outlier) = outlier else { return };
     draft.cluster.outlier_detection = Some(wire(outlier));
     if let Ok(percent) = u32::try_from(outlier.min_health_percent) {
-        // Also 0 is written: unset would be Envoy's 50.
+        // 0 is set explicitly: the default in Envoy is 50.
         let value = if needs_unhealthy { 0.0 } else { f64::from(percent) };
         draft.common_lb().healthy_panic_threshold = Some(Percent { value });
     }
@@ -26,7 +26,7 @@ pub(super) fn apply(draft: &mut Draft, outlier: Option<&OutlierDetection>, needs
     }
 }
 
-/// The detection itself. Judging by success rates is always off.
+/// The detection settings. Detection by success rate is always disabled.
 fn wire(outlier: &OutlierDetection) -> WireOutlier {
     let enforced = |count: u32| if count > 0 { 100 } else { 0 };
     let mut wire = WireOutlier {
@@ -50,7 +50,7 @@ fn wire(outlier: &OutlierDetection) -> WireOutlier {
     wire
 }
 
-/// Matches answers with one of these status codes.
+/// Matches responses with one of these status codes.
 fn errors(codes: &[u32]) -> MatchPredicate {
     let mut rules: Vec<MatchPredicate> = codes.iter().map(|code| status(*code)).collect();
     if rules.len() == 1 {
@@ -59,7 +59,7 @@ fn errors(codes: &[u32]) -> MatchPredicate {
     MatchPredicate { rule: Some(match_predicate::Rule::OrMatch(match_predicate::MatchSet { rules })) }
 }
 
-/// Matches answers with this status code.
+/// Matches responses with this status code.
 fn status(code: u32) -> MatchPredicate {
     let header = HeaderMatcher {
         name: ":status".to_owned(),

@@ -1,4 +1,4 @@
-//! Clusters as EnvoyFilters leave them.
+//! Clusters after EnvoyFilter patches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use navarch_push::proxy::ProxyKind;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// Where the clusters of a proxy come from, by name, where patches change which there are.
+/// The origins of the clusters of a proxy, by name, if patches add, remove or rename clusters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Origins;
 
-/// Where a cluster comes from.
+/// The origin of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 enum Origin {
-    /// It is generated under this name, which is its own unless a patch gives it another.
+    /// Generated under this name, which is its own unless a patch renames it.
     Generated(ResourceName),
-    /// A patch adds it.
+    /// Added by a patch.
     Added(Box<Cluster>),
 }
 
-/// The names of the clusters; `None` where they are those that are generated.
+/// The names of the clusters; `None` if they are the generated ones.
 pub(super) fn names(view: &View<'_>) -> Option<Vec<ResourceName>> {
     let patches = patches(view, PatchClass::Clusters)?;
     names_change(&patches).then(|| view.get(&Origins).keys().cloned().collect())
@@ -72,7 +72,7 @@ fn context(view: &View<'_>, name: &ResourceName) -> Option<PatchContext> {
     })
 }
 
-/// The hosts of the services behind an inbound cluster, whose name does not contain them.
+/// The hosts of the services of an inbound cluster, whose name does not contain them.
 fn hosts(view: &View<'_>, name: &ResourceName) -> Vec<Hostname> {
     match ClusterName::parse(name.as_str()) {
         Some(ClusterName::Inbound(port)) => inbound::hosts(view, port),
@@ -83,7 +83,8 @@ fn hosts(view: &View<'_>, name: &ResourceName) -> Vec<Hostname> {
 impl Query for Origins {
     type Value = BTreeMap<ResourceName, Origin>;
 
-    /// Where patches give two clusters one name, the generated ones go first, then those that are added first.
+    /// If patches result in two clusters of the same name, generated ones take precedence, then those that are added
+    /// first.
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let patches = patches(view, PatchClass::Clusters).unwrap_or_else(|| Arc::new(Vec::new()));
         let mut origins = BTreeMap::new();

@@ -9,10 +9,10 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Service, ServiceKey};
 
-/// What a SPIFFE id starts with.
+/// Prefix of SPIFFE ids.
 const SPIFFE: &str = "spiffe://";
 
-/// The TLS that was decided on.
+/// A TLS decision.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Decision {
     /// The settings, complete.
@@ -24,9 +24,9 @@ pub(super) struct Decision {
 /// The origin of a TLS decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DecidedBy {
-    /// The user: it holds for every endpoint.
+    /// The user: applies to every endpoint.
     Rule,
-    /// The mesh: it holds for endpoints that take it.
+    /// The mesh: applies to endpoints that accept it.
     Mesh,
 }
 
@@ -34,15 +34,15 @@ pub(super) enum DecidedBy {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Upstream<'a> {
     pub(super) service: &'a Service,
-    /// The SNI by which gateways route; empty where each request names its host.
+    /// The SNI for SNI routing; empty if each request contains its host.
     pub(super) sni: &'a str,
-    /// What servers are guessed to take; `None` if they are outside the mesh.
+    /// The presumed mode of servers; `None` if they are outside the mesh.
     pub(super) mode: Option<MtlsMode>,
-    /// Whether the ids of the service are demanded of servers.
+    /// Whether the SPIFFE ids of the service are required of servers.
     pub(super) checks_accounts: bool,
 }
 
-/// The SPIFFE ids that may run a service, those of all names of the trust domain, sorted.
+/// The SPIFFE ids of a service, with all names of the trust domain, sorted.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Accounts(ServiceKey);
 
@@ -55,7 +55,7 @@ pub(super) fn decide(view: &View<'_>, rule: Option<&ClientTlsSettings>, upstream
         ClientTlsMode::Disable | ClientTlsMode::Simple => own(rule.clone()),
         ClientTlsMode::Mutual | ClientTlsMode::IstioMutual => {
             if let Some(files) = certificate_files(view) {
-                // Hosts outside the mesh may be signed by others, so there the rule's own files count.
+                // Certificates of hosts outside the mesh may have other issuers, so the rule's own files apply there.
                 if upstream.service.mesh_external && view.mesh().settings.prefer_rule_tls_for_external {
                     return own(rule.clone());
                 }
@@ -86,7 +86,7 @@ pub(super) fn decide(view: &View<'_>, rule: Option<&ClientTlsSettings>, upstream
     }
 }
 
-/// Istio's mutual TLS where servers are guessed to take it.
+/// Istio's mutual TLS if servers presumably accept it.
 fn decide_for_mesh(view: &View<'_>, upstream: Upstream<'_>) -> Option<Decision> {
     let automatic = view.mesh().config.enable_auto_mtls == Some(true);
     let taken = matches!(upstream.mode, Some(MtlsMode::Permissive | MtlsMode::Strict));
@@ -100,7 +100,7 @@ fn decide_for_mesh(view: &View<'_>, upstream: Upstream<'_>) -> Option<Decision> 
     Some(Decision { settings, by: DecidedBy::Mesh })
 }
 
-/// Certificates that the proxy names in its metadata, to be used in place of those of the mesh.
+/// Certificates in the proxy's metadata, which replace those of the mesh.
 fn certificate_files(view: &View<'_>) -> Option<ClientTlsSettings> {
     let proxy = view.proxy();
     let chain = proxy.meta("TLS_CLIENT_CERT_CHAIN").filter(|chain| !chain.is_empty())?;
@@ -115,7 +115,7 @@ fn certificate_files(view: &View<'_>) -> Option<ClientTlsSettings> {
 }
 
 impl Upstream<'_> {
-    /// The ids that servers must show.
+    /// The required SPIFFE ids of servers.
     pub(super) fn accounts(&self, view: &View<'_>) -> Vec<String> {
         if !self.checks_accounts {
             return Vec::new();
@@ -124,7 +124,7 @@ impl Upstream<'_> {
     }
 }
 
-/// The ids that may run a service, sorted.
+/// The SPIFFE ids of a service, sorted.
 pub(crate) fn accounts_of(view: &View<'_>, service: &ServiceKey) -> Vec<String> {
     view.get(&Accounts(service.clone())).iter().map(ToString::to_string).collect()
 }
@@ -133,7 +133,7 @@ impl Query for Accounts {
     type Value = Vec<Arc<str>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        // As with istiod, the youngest object that declares the service decides.
+        // As in istiod, the youngest object that declares the service decides.
         let youngest = view.services_of(&self.0).iter().max_by_key(|service| (service.created, &service.name));
         let declared = youngest.into_iter().flat_map(|service| service.service_accounts.iter());
         let running = view.endpoints(&self.0).into_iter().flat_map(|endpoints| endpoints.service_accounts.iter());

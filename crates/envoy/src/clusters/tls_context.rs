@@ -1,4 +1,4 @@
-//! A TLS decision as Envoy's client context.
+//! A TLS decision as Envoy's upstream TLS context.
 
 use navarch_proto::envoy::config::core::v3::{DataSource, UpstreamHttpProtocolOptions, data_source};
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::ValidationContextType;
@@ -16,11 +16,11 @@ use navarch_api::mesh::TlsConfig;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
 
-/// The roots of the system that the proxy runs on.
+/// The roots of the proxy's operating system.
 const SYSTEM_ROOTS: &str = "system";
-/// Negotiated where metadata is exchanged.
+/// The ALPN protocol of peer metadata exchange.
 const EXCHANGE_ALPN: &str = "istio-peer-exchange";
-/// Says that both sides are of the mesh.
+/// The ALPN protocol between proxies of the mesh.
 const MESH_ALPN: &str = "istio";
 /// HTTP/2.
 const HTTP2_ALPN: &str = "h2";
@@ -28,13 +28,13 @@ const HTTP2_ALPN: &str = "h2";
 /// Inputs of a context besides the settings.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Client<'a> {
-    /// Names that a declared service demands of its servers when the settings demand none.
+    /// Names of a declared service that servers must have if the settings require none.
     pub(super) declared_names: &'a [String],
-    /// Whether the rule selects workloads, and so may hand them credentials.
+    /// Whether the rule selects workloads, and so may give them credentials.
     pub(super) rule_has_selector: bool,
 }
 
-/// The context, `None` for plain text. What HTTP must know is noted in the draft.
+/// The context; `None` for plain text. HTTP settings for it are stored in the draft.
 pub(super) fn build(
     view: &View<'_>,
     draft: &mut Draft,
@@ -44,7 +44,7 @@ pub(super) fn build(
     let originates = matches!(settings.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual);
     let secret = !settings.credential_name.is_empty() && !settings.credential_name.starts_with(sds::CONFIG_MAP_PREFIX);
     if originates && secret && !client.rule_has_selector && view.proxy().kind() == ProxyKind::Sidecar {
-        // The rule would hand the secret to every client, and those that may not read it would never start.
+        // The rule would reference the secret for every client, and those that may not read it would never start.
         return None;
     }
     let mut context = of_mode(view, draft, settings, client)?;
@@ -54,7 +54,7 @@ pub(super) fn build(
     Some(context)
 }
 
-/// Whether settings hold all that their mode needs.
+/// Whether settings contain all fields that their mode requires.
 pub(super) fn is_complete(settings: &ClientTlsSettings) -> bool {
     settings.mode != ClientTlsMode::Mutual
         || !settings.credential_name.is_empty()
@@ -126,10 +126,10 @@ fn originate(
     Some(UpstreamTlsContext { common_tls_context: Some(common), sni, ..UpstreamTlsContext::default() })
 }
 
-/// The longest server name that Envoy sends.
+/// Maximum length of a server name in Envoy.
 const MAX_SERVER_NAME: usize = 255;
 
-/// A server's name; none where it is longer than Envoy takes.
+/// The server name; empty if longer than Envoy's limit.
 fn sound_name(view: &View<'_>, cluster: &str, name: &str) -> String {
     if name.len() <= MAX_SERVER_NAME {
         return name.to_owned();
@@ -140,7 +140,7 @@ fn sound_name(view: &View<'_>, cluster: &str, name: &str) -> String {
     String::new()
 }
 
-/// Certificate and roots out of files, which the agent serves so that they can be replaced.
+/// Certificate and roots from files, which the agent serves so that they can be rotated.
 fn from_files(view: &View<'_>, common: &mut CommonTlsContext, settings: &ClientTlsSettings, names: &[String]) {
     let own_server = view.proxy().meta_bool("file-credential");
     let ClientTlsSettings { client_certificate, private_key, ca_certificates, ca_crl, .. } = settings;
@@ -161,7 +161,7 @@ fn from_files(view: &View<'_>, common: &mut CommonTlsContext, settings: &ClientT
     });
 }
 
-/// Certificate and roots out of a credential.
+/// Certificate and roots from a credential.
 fn from_credential(view: &View<'_>, common: &mut CommonTlsContext, settings: &ClientTlsSettings, names: &[String]) {
     let name = &settings.credential_name;
     let server =
@@ -175,7 +175,7 @@ fn from_credential(view: &View<'_>, common: &mut CommonTlsContext, settings: &Cl
     }
 }
 
-/// A context with the versions that clients speak.
+/// A context with the TLS versions of clients.
 fn versions() -> CommonTlsContext {
     CommonTlsContext {
         tls_params: Some(TlsParameters {
@@ -187,7 +187,7 @@ fn versions() -> CommonTlsContext {
     }
 }
 
-/// Curves and ciphers that the mesh bounds TLS by.
+/// Curves and ciphers of mesh config.
 fn apply_defaults(common: &mut CommonTlsContext, defaults: Option<&TlsConfig>) {
     let (Some(defaults), Some(params)) = (defaults, common.tls_params.as_mut()) else { return };
     if !defaults.ecdh_curves.is_empty() {
@@ -198,7 +198,7 @@ fn apply_defaults(common: &mut CommonTlsContext, defaults: Option<&TlsConfig>) {
     }
 }
 
-/// Takes SNI and demanded names from the request where the settings give none.
+/// Takes SNI and required names from the request if the settings contain none.
 fn note_names(draft: &mut Draft, settings: &ClientTlsSettings) {
     let unchecked = settings.insecure_skip_verify == Some(true);
     let auto_sni = settings.sni.is_empty();

@@ -1,4 +1,4 @@
-//! The policy of a port laid over a cluster, in Istio's order.
+//! Application of a port's policy to a cluster, in Istio's order.
 
 use navarch_proto::envoy::config::cluster::v3::cluster::LbPolicy;
 
@@ -16,11 +16,11 @@ use navarch_registry::model::Registry;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
     Client,
-    /// A gateway that passes on mutual TLS, which it neither ends nor starts.
+    /// A gateway that passes mutual TLS through, without terminating or originating it.
     SniRouted,
 }
 
-/// Lays a policy over an outbound cluster.
+/// Applies a policy to an outbound cluster.
 pub(super) fn apply_outbound(
     view: &View<'_>,
     draft: &mut Draft,
@@ -51,21 +51,21 @@ pub(super) fn apply_outbound(
     finish(draft);
 }
 
-/// Lays a policy over an inbound cluster, of which only limits count.
+/// Applies a policy to an inbound cluster, for which only limits apply.
 pub(super) fn apply_inbound(view: &View<'_>, draft: &mut Draft, policy: Option<&TrafficPolicy>) {
     let pool = policy.and_then(|policy| policy.connection_pool.as_deref());
     connection_pool::apply(draft, view.mesh(), pool, policy.and_then(|policy| policy.retry_budget.as_ref()));
     finish(draft);
 }
 
-/// What goes to the original destination is not balanced.
+/// Clusters to the original destination have no load balancing.
 fn finish(draft: &mut Draft) {
     if draft.discovery == Discovery::OriginalDst {
         draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
     }
 }
 
-/// Decides on TLS and has the cluster speak it.
+/// Decides on TLS and applies it to the cluster.
 fn apply_tls(view: &View<'_>, draft: &mut Draft, outbound: &Outbound<'_>, rule: Option<&ClientTlsSettings>) {
     let Outbound { name, service, port, subset, .. } = *outbound;
     let sni = if draft.is_dynamic() { String::new() } else { name.sni() };

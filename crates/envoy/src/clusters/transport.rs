@@ -1,4 +1,4 @@
-//! Transport sockets: plain, TLS, by endpoint, and with a PROXY header in front.
+//! Transport sockets: plain text, TLS, by endpoint, and with a PROXY header.
 
 use std::collections::BTreeMap;
 
@@ -26,10 +26,10 @@ const RAW: &str = "envoy.transport_sockets.raw_buffer";
 /// The name of the socket that sends a PROXY header.
 const PROXY: &str = "envoy.transport_sockets.upstream_proxy_protocol";
 
-/// Sets TLS of a cluster: always if a rule requires it, else for endpoints with the metadata hint.
+/// Sets TLS of a cluster: always if a rule requires it, else for endpoints with the metadata key.
 pub(super) fn apply_tls(draft: &mut Draft, context: &UpstreamTlsContext, by: DecidedBy, istio: bool) {
     let tls = socket(TLS, any::pack(context));
-    // Endpoints of original destination clusters are not known and have no metadata.
+    // Endpoints of original destination clusters are unknown and have no metadata.
     if by == DecidedBy::Mesh && istio && draft.discovery != Discovery::OriginalDst {
         draft.cluster.transport_socket_matches =
             vec![matching("tlsMode-istio", Some("istio"), tls), matching("tlsMode-disabled", None, raw(RAW))];
@@ -38,8 +38,8 @@ pub(super) fn apply_tls(draft: &mut Draft, context: &UpstreamTlsContext, by: Dec
     }
 }
 
-/// Sets HBONE for endpoints with its metadata hint, and the other transport for the others. `istio` means that TLS is Istio's
-/// own, which HBONE replaces; user TLS is used inside the tunnel as well.
+/// Sets HBONE for endpoints with its metadata key, and the other transport for the others. `istio` means that TLS is
+/// Istio's own, which HBONE replaces; user TLS is also used inside the tunnel.
 pub(super) fn apply_hbone(view: &View<'_>, draft: &mut Draft, decided: Option<(DecidedBy, bool)>) {
     let hbone = |inner| with_tunnel(sockets::telling(view, PassedMetadata::EndpointAndCluster, inner));
     let disabled = || matching("tlsMode-disabled", None, raw(RAW));
@@ -100,7 +100,7 @@ pub(super) fn tls(context: &UpstreamTlsContext) -> TransportSocket {
     socket(TLS, any::pack(context))
 }
 
-/// A plain socket under a name.
+/// A raw buffer socket with this name.
 fn raw(name: &str) -> TransportSocket {
     socket(name, any::pack(&RawBuffer {}))
 }
@@ -109,7 +109,7 @@ fn socket(name: &str, config: Any) -> TransportSocket {
     TransportSocket { name: name.to_owned(), config_type: Some(transport_socket::ConfigType::TypedConfig(config)) }
 }
 
-/// A socket with a PROXY header in front.
+/// A socket that sends a PROXY header.
 pub(super) fn with_header(version: ProxyProtocolVersion, inner: TransportSocket) -> TransportSocket {
     let version = match version {
         ProxyProtocolVersion::V1 => proxy_protocol_config::Version::V1,

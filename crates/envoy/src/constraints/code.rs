@@ -1,4 +1,4 @@
-//! Texts that Envoy compiles when it takes a message in: Lua scripts and regular expressions.
+//! Texts that Envoy compiles when it loads a message: Lua scripts and regular expressions.
 
 use std::borrow::Cow;
 
@@ -8,22 +8,22 @@ use super::lua;
 use navarch_api::field_error::FieldError;
 use navarch_api::validation::{MAX_REGEX_PROGRAM, check_regex};
 
-/// The filter that runs scripts.
+/// The configuration of the Lua filter.
 const LUA: &str = "envoy.extensions.filters.http.lua.v3.Lua";
-/// The same for a route.
+/// Its per-route configuration.
 const LUA_PER_ROUTE: &str = "envoy.extensions.filters.http.lua.v3.LuaPerRoute";
 /// A regular expression.
 const REGEX: &str = "envoy.type.matcher.v3.RegexMatcher";
 
-/// Whether messages of a type hold such texts.
+/// Whether messages of a type contain such texts.
 pub(super) fn has_code(message: &str) -> bool {
     [LUA, LUA_PER_ROUTE, REGEX].contains(&message)
 }
 
-/// Checks the texts that a message itself holds.
+/// Checks the texts in the fields of a message.
 ///
 /// # Errors
-/// With the first that Envoy would not compile, and why.
+/// With the first one that Envoy could not compile, and the reason.
 pub(super) fn check(message: &DynamicMessage) -> Result<(), FieldError> {
     match message.descriptor().full_name() {
         LUA => {
@@ -44,15 +44,15 @@ pub(super) fn check(message: &DynamicMessage) -> Result<(), FieldError> {
     }
 }
 
-/// Checks a script, for those that bring one elsewhere.
+/// Checks a script, for callers with scripts from other sources.
 ///
 /// # Errors
-/// With the line on which it is not valid Lua.
+/// With the line of the first syntax error.
 pub fn check_script(script: &str) -> Result<(), String> {
     lua::check(script).map_err(|fault| format!("it is not valid Lua: {fault}"))
 }
 
-/// The text in a field; empty if there is none.
+/// The text of a field; empty if unset.
 fn text(message: &DynamicMessage, field: &str) -> String {
     let value: Option<Cow<'_, Value>> = message.get_field_by_name(field);
     value.as_ref().and_then(|value| value.as_str()).unwrap_or_default().to_owned()
@@ -70,7 +70,7 @@ fn source(message: &DynamicMessage, field: &str) -> Result<(), FieldError> {
     source.map_or(Ok(()), |source| script(source, "inline_string")).map_err(|fault| fault.under(field))
 }
 
-/// Checks a regular expression: its syntax, and that it does not grow too large.
+/// Checks a regular expression: its syntax and its program size.
 fn expression(message: &DynamicMessage) -> Result<(), FieldError> {
     let fault = |reason: String| Err(FieldError::new("regex", reason));
     match check_regex(&text(message, "regex")) {

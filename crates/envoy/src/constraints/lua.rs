@@ -1,6 +1,7 @@
-//! Whether a script is Lua, as LuaJIT reads it: Envoy refuses the whole listener or route for one that is not.
+//! Lua syntax of scripts, as parsed by LuaJIT: Envoy rejects the whole listener or route because of an invalid script.
 //!
-//! What LuaJIT finds only when it resolves names (labels, numbers of variables) or runs the script is not checked.
+//! Errors that LuaJIT finds only when it resolves names (labels, numbers of variables) or runs the script are not
+//! checked.
 
 mod expression;
 mod lexer;
@@ -10,15 +11,15 @@ use std::fmt;
 use expression::Shape;
 use lexer::{Kind, Lexer, Token};
 
-/// How deeply LuaJIT lets a script nest.
+/// LuaJIT's maximum nesting depth.
 const MAX_LEVELS: usize = 200;
 
-/// What is wrong with a script.
+/// A syntax error of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     /// The line, from 1.
     line: usize,
-    /// What is wrong there.
+    /// The reason.
     reason: String,
 }
 
@@ -28,7 +29,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Checks a script. One that is compiled already passes.
+/// Checks a script. Precompiled scripts pass.
 ///
 /// # Errors
 /// The first line with a syntax error.
@@ -46,15 +47,15 @@ pub(super) fn check(script: &str) -> Result<(), Fault> {
 /// A recursive descent parser of scripts.
 #[derive(Debug)]
 struct Parser<'a> {
-    /// Where words come from.
+    /// The source of tokens.
     lexer: Lexer<'a>,
     /// The current token.
     token: Token<'a>,
-    /// How deeply nested it is.
+    /// The current nesting depth.
     levels: usize,
-    /// How many loops of the function are open.
+    /// The number of enclosing loops in the function.
     loops: usize,
-    /// Whether the function takes further arguments (`...`).
+    /// Whether the function is variadic (`...`).
     takes_more: bool,
 }
 
@@ -70,7 +71,7 @@ impl<'a> Parser<'a> {
         matches!(self.token.kind, Kind::Keyword | Kind::Sign) && self.token.text == text
     }
 
-    /// Takes a keyword or sign if it is there.
+    /// Consumes a keyword or sign if it is the current token.
     fn take(&mut self, text: &str) -> Result<bool, Fault> {
         let found = self.is(text);
         if found {
@@ -79,12 +80,12 @@ impl<'a> Parser<'a> {
         Ok(found)
     }
 
-    /// Takes a keyword or sign that must be there.
+    /// Consumes a required keyword or sign.
     fn expect(&mut self, text: &str) -> Result<(), Fault> {
         if self.take(text)? { Ok(()) } else { Err(self.fault(format!("{text:?} is missing"))) }
     }
 
-    /// Takes a name that must be there.
+    /// Consumes a required name.
     fn name(&mut self) -> Result<(), Fault> {
         if self.token.kind != Kind::Name {
             return Err(self.fault("a name is missing"));
@@ -108,7 +109,7 @@ impl<'a> Parser<'a> {
         self.fault("no Lua")
     }
 
-    /// Goes a level deeper.
+    /// Enters a nesting level.
     fn enter(&mut self) -> Result<(), Fault> {
         self.levels += 1;
         if self.levels > MAX_LEVELS { Err(self.fault("it is nested too deeply")) } else { Ok(()) }
@@ -141,7 +142,7 @@ impl<'a> Parser<'a> {
     fn statement(&mut self) -> Result<(), Fault> {
         if self.token.kind == Kind::Name && self.token.text == "goto" {
             self.advance()?;
-            // Where no name follows, it is a name itself.
+            // Without a name after it, `goto` is a name itself.
             return if self.token.kind == Kind::Name { self.name() } else { self.call_or_assignment(Shape::Place) };
         }
         if !matches!(self.token.kind, Kind::Keyword | Kind::Sign) {
@@ -203,7 +204,7 @@ impl<'a> Parser<'a> {
         self.expect("end")
     }
 
-    /// `for … do … end`, of either kind.
+    /// `for … do … end`, numeric or generic.
     fn for_loop(&mut self) -> Result<(), Fault> {
         self.advance()?;
         self.name()?;
@@ -285,7 +286,7 @@ impl<'a> Parser<'a> {
         self.finish_statement(shape)
     }
 
-    /// What follows the first place or call of a statement.
+    /// The rest of a statement after its first variable or call.
     fn finish_statement(&mut self, mut shape: Shape) -> Result<(), Fault> {
         if shape == Shape::Call {
             return Ok(());

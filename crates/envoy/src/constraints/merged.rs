@@ -1,5 +1,5 @@
-//! What Envoy would demand of a message once another is merged into it, at the cost of the one that is merged: a message that
-//! many are merged into is not looked at again for each.
+//! Validation of a message after another is merged into it, at the cost of the merged one only: a message that many are
+//! merged into is not checked again for each.
 
 use navarch_proto::prost_reflect::{DynamicMessage, FieldDescriptor, ReflectMessage, Value};
 
@@ -7,17 +7,17 @@ use super::{ANY, MAX_DEPTH, check_count, check_entries, check_field, check_items
 use super::{code, count, fault, is_on, part, rules_of};
 use navarch_api::field_error::FieldError;
 
-/// How messages are merged, which is the caller's to say.
+/// Merges messages; given by the caller.
 pub(super) type Merge = fn(&mut DynamicMessage, &DynamicMessage, bool);
 
 /// Types that are replaced as a whole, never merged.
 pub const REPLACED: &str = "google.protobuf.Duration";
 
-/// Checks what merging `patch` into `target`, of its type, would make of what the patch sets. Where [`check`](super::check) finds
-/// no fault in the target, it finds one in the merged message exactly if this does.
+/// Checks the fields that `patch` sets as they are after a merge into `target`, which has the same type. If
+/// [`check`](super::check) accepts the target, it rejects the merged message exactly if this does.
 ///
 /// # Errors
-/// With the path of the first field that would not be as Envoy demands, and why.
+/// With the path of the first field that would violate the rules, and the reason.
 pub fn check_merged(
     target: &DynamicMessage,
     patch: &DynamicMessage,
@@ -27,7 +27,7 @@ pub fn check_merged(
     check_within(target, patch, replace_lists, merge, MAX_DEPTH)
 }
 
-/// As [`check_merged`], going no deeper than `depth`.
+/// As [`check_merged`], down to `depth` levels.
 fn check_within(
     target: &DynamicMessage,
     patch: &DynamicMessage,
@@ -88,7 +88,7 @@ fn check_both(
             if is_on(part(rules, "message").as_ref(), "skip") {
                 return Ok(());
             }
-            // A wrapped number or text is small, and bounded as what it wraps.
+            // A wrapped number or text is small, and checked by the rules of its value.
             if message.descriptor().full_name().starts_with("google.protobuf.") {
                 let mut merged = known.clone();
                 merge(&mut merged, message, replace_lists);

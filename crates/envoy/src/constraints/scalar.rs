@@ -1,26 +1,26 @@
-//! Rules on single values: numbers, texts, bytes, enums, durations.
+//! Rules of single values: numbers, texts, bytes, enums, durations.
 
 use navarch_proto::prost_reflect::{DynamicMessage, Kind, ReflectMessage, Value};
 use regex::Regex;
 
 use super::{count, is_on, part};
 
-/// The rules by the kind of value, under the names of `validate.FieldRules`.
+/// The rules of numeric types, by their names in `validate.FieldRules`.
 const NUMBERS: [&str; 12] = [
     "float", "double", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32",
     "sfixed64",
 ];
 
-/// What texts that are names of HTTP headers hold, where that is taken strictly.
+/// Characters of HTTP header names besides letters and digits, in strict mode.
 const HEADER_NAME_SIGNS: &str = "!#$%&'*+-.^_|~`";
 
-/// Whether a field that is absent may be.
+/// Checks whether an absent field is required.
 pub(super) fn required(rules: Option<&DynamicMessage>) -> Result<(), String> {
     let of = |name: &str| is_on(part(rules, name).as_ref(), "required");
     if of("message") || of("any") || of("duration") || of("timestamp") { Err("is required".to_owned()) } else { Ok(()) }
 }
 
-/// Checks a value that is there. Wrapped numbers and texts are bounded as what they wrap.
+/// Checks a set value. Wrapped numbers and texts are checked by the rules of their values.
 pub(super) fn check(value: &Value, kind: Option<&Kind>, rules: &DynamicMessage) -> Result<(), String> {
     let inner = value.as_message().filter(|message| message.descriptor().full_name().ends_with("Value"));
     let wrapped = inner.and_then(|wrapper| wrapper.get_field_by_name("value").map(std::borrow::Cow::into_owned));
@@ -45,7 +45,7 @@ pub(super) fn check(value: &Value, kind: Option<&Kind>, rules: &DynamicMessage) 
     Ok(())
 }
 
-/// A number of any kind. Envoy bounds none beyond what this holds exactly.
+/// A number of any type. No bound in Envoy's rules exceeds what an `f64` represents exactly.
 #[expect(clippy::cast_precision_loss, reason = "bounds are small numbers, and only comparisons with them are made")]
 fn number(value: &Value) -> Option<f64> {
     let whole = value.as_i64().map(|number| number as f64).or_else(|| value.as_u64().map(|number| number as f64));
@@ -53,12 +53,12 @@ fn number(value: &Value) -> Option<f64> {
     small.or(whole).or_else(|| value.as_f32().map(f64::from)).or_else(|| value.as_f64())
 }
 
-/// A bound, where there is one.
+/// A bound, if set.
 fn bound(rules: &DynamicMessage, name: &str) -> Option<f64> {
     rules.has_field_by_name(name).then(|| rules.get_field_by_name(name).as_deref().and_then(number)).flatten()
 }
 
-/// The values of a list among rules.
+/// The values of a list in the rules.
 fn listed<T>(rules: &DynamicMessage, name: &str, read: impl Fn(&Value) -> Option<T>) -> Vec<T> {
     let list = rules.get_field_by_name(name);
     list.as_deref().and_then(Value::as_list).map(|items| items.iter().filter_map(read).collect()).unwrap_or_default()
@@ -120,7 +120,7 @@ fn check_text(text: &str, rules: &DynamicMessage) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a text can be the name or value of an HTTP header, where it must.
+/// Whether a text is a valid HTTP header name or value, if the rules require that.
 fn is_header_part(text: &str, rules: &DynamicMessage) -> bool {
     let which = rules.get_field_by_name("well_known_regex").and_then(|which| which.as_enum_number());
     let strict = is_on(Some(rules), "strict");
@@ -150,7 +150,7 @@ fn check_enum(number: i32, kind: Option<&Kind>, rules: &DynamicMessage) -> Resul
     Ok(())
 }
 
-/// A duration as one number.
+/// A duration in nanoseconds.
 fn nanos(duration: &DynamicMessage) -> i128 {
     let part = |name: &str| duration.get_field_by_name(name);
     let seconds = part("seconds").and_then(|seconds| seconds.as_i64()).unwrap_or_default();

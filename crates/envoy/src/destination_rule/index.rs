@@ -1,4 +1,4 @@
-//! Which rules are for a host: an index by namespace and the queries that project one host out of it.
+//! The rules for a host: an index by namespace and the queries that select one host from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -12,14 +12,14 @@ use navarch_api::object::{NamespacedName, Object};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// Which of a namespace's rules are looked at.
+/// A subset of a namespace's rules.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum Pool {
-    /// Those that its own proxies see.
+    /// The rules that proxies of the namespace see.
     Local,
-    /// Those that other namespaces may see.
+    /// The rules that other namespaces may see.
     Exported,
-    /// Those of the root namespace that no other namespace sees.
+    /// The rules of the root namespace that no other namespace sees.
     RootPrivate,
 }
 
@@ -28,13 +28,13 @@ pub(super) enum Pool {
 pub(super) struct RulesOfHost {
     /// The namespace that owns the rules.
     pub(super) namespace: Namespace,
-    /// Which of them.
+    /// The subset of rules.
     pub(super) pool: Pool,
     /// The service's host.
     pub(super) host: Hostname,
 }
 
-/// The namespaces whose own proxies find a rule for this host at home, sorted.
+/// The namespaces with a local rule for this host, sorted.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct ClientNamespaces(pub(super) Hostname);
 
@@ -42,7 +42,7 @@ pub(super) struct ClientNamespaces(pub(super) Hostname);
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct HostsOf(Namespace);
 
-/// For every host that some rule names, the namespaces whose proxies find such a rule at home.
+/// For every host of a rule, the namespaces with a local rule for it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct HomesOfHosts;
 
@@ -53,13 +53,13 @@ struct NamesOfHost(RulesOfHost);
 /// Names of rules by host, in the order in which they are merged.
 type HostIndex = BTreeMap<Hostname, Vec<NamespacedName>>;
 
-/// What of one rule decides where it is found.
+/// The fields of a rule that determine where it applies.
 struct Placement {
     /// The host, completed.
     host: Hostname,
     /// Whether proxies of its own namespace see it.
     local: bool,
-    /// Whether no other namespace does.
+    /// Whether no other namespace sees it.
     private: bool,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn export_to(rule: &DestinationRule) -> BTreeSet<String> {
 }
 
 impl Placement {
-    /// Where a rule is found. `private_default` says that the mesh keeps rules private that do not say.
+    /// The placement of a rule. `private_default` is the mesh default for rules without `exportTo`.
     fn of(object: &Object<DestinationRule>, domain: &str, private_default: bool) -> Self {
         let own = &object.meta.key.namespace;
         let shown = export_to(&object.spec);
@@ -96,7 +96,7 @@ fn sort(objects: &mut [Arc<Object<DestinationRule>>]) {
     });
 }
 
-/// Whether the mesh keeps rules private that do not say where they are to be seen.
+/// Whether the mesh default is that rules without `exportTo` are private.
 fn private_default(view: &View<'_>) -> bool {
     view.mesh().config.default_destination_rule_export_to.iter().any(|namespace| namespace == ".")
 }
@@ -140,7 +140,7 @@ impl Query for HomesOfHosts {
         for object in config_objects::destination_rules(view).values() {
             let placement = Placement::of(object, &mesh.settings.domain_suffix, private_default);
             let namespace = &object.meta.key.namespace;
-            // In the root namespace, rules for everybody must not come before those of the service's namespace.
+            // In the root namespace, exported rules must not precede those of the service's namespace.
             let at_home =
                 if *namespace == mesh.config.root_namespace.as_str() { placement.private } else { placement.local };
             if at_home {
@@ -186,12 +186,12 @@ impl Query for RulesOfHost {
     }
 }
 
-/// The wildcard hosts of an index, which stand together since all start with `*`.
+/// The wildcard hosts of an index, which are adjacent since all start with `*`.
 fn wildcards<T>(index: &BTreeMap<Hostname, T>) -> impl Iterator<Item = (&Hostname, &T)> {
     index.range::<str, _>((Bound::Included("*"), Bound::Unbounded)).take_while(|(pattern, _)| pattern.is_wildcard())
 }
 
-/// What the index holds for the most specific of its hosts that covers `host`.
+/// The value of the most specific host in the index that covers `host`.
 fn most_specific<'a, T>(index: &'a BTreeMap<Hostname, T>, host: &Hostname) -> Option<&'a T> {
     if let Some(exact) = index.get(host) {
         return Some(exact);

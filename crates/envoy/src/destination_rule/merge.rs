@@ -1,4 +1,4 @@
-//! One host, several rules: what is laid together and what stays apart.
+//! Several rules of one host: which are merged and which stay separate.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use navarch_api::istio::{DestinationRule, Subset, TrafficPolicy};
 use navarch_api::object::{NamespacedName, Object};
 use navarch_registry::model::Labels;
 
-/// What one or more rules of a host say together.
+/// One or more merged rules of a host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MergedRule {
-    /// The first rule, by which the result is called.
+    /// The first rule, which names the result.
     pub name: NamespacedName,
-    /// All rules that went into it, the first included.
+    /// All merged rules, including the first.
     pub from: Vec<NamespacedName>,
     /// The policy of the host.
     pub policy: Option<Arc<TrafficPolicy>>,
-    /// The subsets, of which no two have one name.
+    /// The subsets, with unique names.
     pub subsets: Vec<Arc<Subset>>,
-    /// Client workloads to which it applies; `None` is all.
+    /// Client workloads to which it applies; `None` means all.
     pub selector: Option<Labels>,
-    /// Namespaces that see it; empty is the mesh's default.
+    /// Namespaces that see it; empty means the mesh default.
     pub export_to: BTreeSet<String>,
     author: Author,
 }
@@ -32,11 +32,11 @@ pub struct MergedRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Author {
     User,
-    /// The control plane, from a policy of the Gateway API. It only fills what users leave open.
+    /// The control plane, from a policy of the Gateway API. It only sets fields that users leave unset.
     BackendPolicy,
 }
 
-/// Names the objects that a rule was made from; users may not write it.
+/// The annotation with the source objects of a rule; users may not set it.
 const PARENTS: &str = "internal.istio.io/parents";
 
 impl Author {
@@ -47,7 +47,7 @@ impl Author {
 }
 
 impl MergedRule {
-    /// From a single rule.
+    /// A single rule.
     fn new(rule: &Object<DestinationRule>) -> Self {
         Self {
             name: rule.meta.key(),
@@ -66,7 +66,7 @@ impl MergedRule {
         self.subsets.iter().find(|subset| subset.name == name)
     }
 
-    /// Whether every namespace sees it, its own rules of sight aside.
+    /// Whether every namespace sees it.
     pub(super) fn is_public(&self) -> bool {
         self.export_to.is_empty() || self.export_to.contains("*")
     }
@@ -100,10 +100,10 @@ fn unique_subsets(subsets: &[Subset]) -> Vec<Arc<Subset>> {
     subsets.iter().filter(|subset| seen.insert(&subset.name)).map(|subset| Arc::new(subset.clone())).collect()
 }
 
-/// Lays the rules of one host together, in the given order.
+/// Merges the rules of one host, in the given order.
 ///
-/// Rules with unequal selectors stay apart. With `by_export`, so do rules for unequal audiences, except that a rule for a wider
-/// audience also completes those for narrower ones.
+/// Rules with unequal selectors stay separate. With `by_export`, so do rules with unequal `exportTo`, except that a
+/// rule for a wider audience also completes those for narrower ones.
 pub(super) fn merge_rules<'a>(
     rules: impl Iterator<Item = &'a Object<DestinationRule>>,
     by_export: bool,

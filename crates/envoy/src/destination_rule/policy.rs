@@ -1,9 +1,10 @@
-//! The policy of one port: port-level settings, subsets and the mesh's defaults laid over each other.
+//! The policy of one port: merges port-level settings, subsets and the mesh defaults.
 
 use navarch_api::istio::{PortTrafficPolicy, TrafficPolicy};
 use navarch_api::mesh::MeshConfig;
 
-/// The policy of a port. Settings for the port replace the whole policy; what they leave out is not inherited.
+/// The policy of a port. Settings for the port replace the whole policy; fields that they leave unset are not
+/// inherited.
 #[must_use]
 pub fn port_policy(policy: Option<&TrafficPolicy>, port: u16) -> Option<TrafficPolicy> {
     let policy = policy?;
@@ -32,7 +33,7 @@ pub fn subset_policy(host: Option<&TrafficPolicy>, subset: Option<&TrafficPolicy
     Some(merged)
 }
 
-/// The policy with what it leaves out filled from the mesh's `defaultTrafficPolicy`.
+/// The policy with unset fields from the mesh's `defaultTrafficPolicy`.
 #[must_use]
 pub fn with_mesh_defaults(policy: Option<TrafficPolicy>, mesh: &MeshConfig) -> Option<TrafficPolicy> {
     let Some(defaults) = &mesh.default_traffic_policy else { return policy };
@@ -49,7 +50,7 @@ pub fn with_mesh_defaults(policy: Option<TrafficPolicy>, mesh: &MeshConfig) -> O
     Some(policy)
 }
 
-/// A user's policy with its gaps filled from one that was made from a policy of the Gateway API.
+/// A user's policy with unset fields from one that was generated from a policy of the Gateway API.
 pub(super) fn with_backend_policy(
     user: Option<&TrafficPolicy>,
     backend: Option<&TrafficPolicy>,
@@ -72,7 +73,7 @@ pub(super) fn with_backend_policy(
     Some(merged)
 }
 
-/// Takes over all that a policy sets, settings for single ports aside.
+/// Copies all set fields of a policy except settings for single ports.
 fn lay_over(merged: &mut TrafficPolicy, over: &TrafficPolicy) {
     replace_if_set(&mut merged.connection_pool, &over.connection_pool);
     replace_if_set(&mut merged.outlier_detection, &over.outlier_detection);
@@ -83,14 +84,14 @@ fn lay_over(merged: &mut TrafficPolicy, over: &TrafficPolicy) {
     replace_if_set(&mut merged.retry_budget, &over.retry_budget);
 }
 
-/// The settings for a port, if there are any.
+/// The settings for a port, if any.
 fn for_port(policy: &TrafficPolicy, port: u16) -> Option<&PortTrafficPolicy> {
     let speaks_of =
         |own: &&PortTrafficPolicy| own.port.as_ref().is_some_and(|selector| selector.number == u32::from(port));
     policy.port_level_settings.iter().find(speaks_of)
 }
 
-/// Settings for a port as a policy of their own.
+/// Settings for a port as a policy.
 fn of_port(own: &PortTrafficPolicy) -> TrafficPolicy {
     TrafficPolicy {
         load_balancer: own.load_balancer.clone(),
@@ -101,7 +102,7 @@ fn of_port(own: &PortTrafficPolicy) -> TrafficPolicy {
     }
 }
 
-/// The policy less its settings for single ports.
+/// The policy without its settings for single ports.
 fn without_ports(policy: &TrafficPolicy) -> TrafficPolicy {
     TrafficPolicy {
         load_balancer: policy.load_balancer.clone(),
@@ -115,14 +116,14 @@ fn without_ports(policy: &TrafficPolicy) -> TrafficPolicy {
     }
 }
 
-/// Takes a setting over where it is made.
+/// Copies a set field.
 fn replace_if_set<T: Clone>(target: &mut Option<T>, source: &Option<T>) {
     if source.is_some() {
         target.clone_from(source);
     }
 }
 
-/// Takes a setting over where none is made.
+/// Copies a field if the target is unset.
 fn fill_if_unset<T: Clone>(target: &mut Option<T>, source: &Option<T>) {
     if target.is_none() {
         target.clone_from(source);

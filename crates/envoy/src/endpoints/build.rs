@@ -1,4 +1,4 @@
-//! From the registry's endpoints to groups of Envoy's: which are sent, and their metadata.
+//! Builds groups of Envoy endpoints from the registry's: which are sent, and their metadata.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,21 +23,21 @@ use navarch_push::proxy::{Locality, ProxyKind};
 use navarch_push::view::View;
 use navarch_registry::model::{Discoverability, Endpoint, Health, Service, TlsMode, Workload};
 
-/// The length of `unix://`, with which paths of endpoints begin.
+/// The length of the prefix `unix://` of socket paths.
 const UNIX_PREFIX: usize = 7;
 
-/// For which cluster endpoints are gathered.
+/// The cluster whose endpoints are built.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) service: &'a Service,
     pub(crate) port: u16,
-    /// The rule that holds for it.
+    /// The rule that applies.
     pub(crate) rule: Option<&'a MergedRule>,
-    /// The subset, if it is for one.
+    /// The subset, if any.
     pub(crate) subset: Option<&'a Subset>,
-    /// The policy of the port, the subset's laid over the host's, the mesh's defaults not counted.
+    /// The policy of the port: the subset's overrides the host's, without mesh defaults.
     pub(crate) policy: Option<&'a TrafficPolicy>,
-    /// Whether a gateway passes mutual TLS on to it.
+    /// Whether a gateway passes mutual TLS through to it.
     pub(crate) sni_routed: bool,
     /// Whether the proxy resolves names.
     pub(crate) by_dns: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Target<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndpointPath {
     Client,
-    /// By the waypoint of the service.
+    /// From the waypoint of the service.
     OfWaypoint,
     /// Endpoints are waypoints, which forward to a port of the service.
     ToWaypoint,
@@ -57,7 +57,7 @@ pub(crate) enum EndpointPath {
 
 /// Builds endpoints of one target.
 struct Builder<'a, 'v> {
-    /// What is read.
+    /// The view.
     view: &'a View<'v>,
     target: &'a Target<'a>,
     /// The TLS mode of the DestinationRule; `None` leaves it to the endpoint.
@@ -66,7 +66,7 @@ struct Builder<'a, 'v> {
     unhealthy: bool,
     /// Whether only endpoints of the proxy's cluster are sent.
     cluster_local: bool,
-    /// Which clusters of an ambient mesh of several networks serve it.
+    /// The scope of the service in a multi-network ambient mesh.
     reach: Option<ServiceReach>,
     /// Cached policies by namespace.
     policies: BTreeMap<Namespace, NamespaceMtls>,
@@ -74,7 +74,7 @@ struct Builder<'a, 'v> {
     gateways: Arc<GatewayIndex>,
 }
 
-/// Gathers the endpoints of a target among `candidates`, by locality.
+/// Builds the endpoints of a target from `candidates`, by locality.
 pub(crate) fn groups<'e>(
     view: &View<'_>,
     target: &Target<'_>,
@@ -100,7 +100,8 @@ pub(crate) fn groups<'e>(
     groups.iter_mut().for_each(Group::weigh);
     gateways::apply(view, &builder.gateways, target, &mut groups);
     if target.sni_routed {
-        // The gateway cannot see whether what it passes on is mutual TLS, so it must know that the receiver takes it.
+        // The gateway cannot detect whether the traffic that it passes through is mutual TLS, so the receiver must
+        // accept it.
         for group in &mut groups {
             group.members.retain(|member| wire::speaks_mtls(&member.wire));
             group.weigh();
@@ -116,7 +117,7 @@ pub(super) fn is_resolved(endpoint: &Endpoint) -> bool {
 }
 
 impl<'a, 'v> Builder<'a, 'v> {
-    /// Reads what holds for all endpoints.
+    /// Reads the settings that apply to all endpoints.
     fn new(view: &'a View<'v>, target: &'a Target<'a>) -> Self {
         let settings = &view.mesh().settings;
         let outlier = target.policy.and_then(|policy| policy.outlier_detection.as_deref());
@@ -132,7 +133,7 @@ impl<'a, 'v> Builder<'a, 'v> {
         }
     }
 
-    /// Whether an endpoint carries the labels of the subset.
+    /// Whether an endpoint has the labels of the subset.
     fn is_in_subset(&self, endpoint: &Endpoint) -> bool {
         let labels = self.target.subset.map(|subset| subset.labels.iter());
         labels.into_iter().flatten().all(|(key, value)| carries_label(&endpoint.workload, key, value))
@@ -176,14 +177,14 @@ impl<'a, 'v> Builder<'a, 'v> {
         discoverable && placed && health::is_sent(settings, self.target.service, endpoint, self.unhealthy)
     }
 
-    /// Whether the service may be served to the proxy by a workload of its cluster or another one.
+    /// Whether workloads of this workload's cluster may serve the service to the proxy.
     fn is_within_reach(&self, workload: &Workload) -> bool {
         let proxy = self.view.proxy();
         let in_own_cluster = proxy.cluster_id() == workload.location.cluster;
         match self.reach {
             None | Some(ServiceReach::Mesh) => true,
             Some(ServiceReach::Cluster) => in_own_cluster,
-            // What it lists holds for all clusters, but gateways of ambient mode pass no requests to it.
+            // Its endpoints are for all clusters, but gateways of ambient mode forward no requests to it.
             Some(ServiceReach::Entry) => {
                 let is_listed = workload.location.cluster == self.view.mesh().settings.cluster_id;
                 let is_passed =
@@ -193,7 +194,7 @@ impl<'a, 'v> Builder<'a, 'v> {
         }
     }
 
-    /// An endpoint as Envoy has it.
+    /// The Envoy message of an endpoint.
     fn member(&mut self, endpoint: &Endpoint) -> Member {
         let settings = &self.view.mesh().settings;
         let named = settings.telemetry_label && settings.endpoint_telemetry_label;
@@ -221,7 +222,7 @@ impl<'a, 'v> Builder<'a, 'v> {
         Member { wire, behind: Behind::Workload(endpoint.workload.clone()) }
     }
 
-    /// The tunnel by which an endpoint is reached, if it is by one.
+    /// The tunnel to an endpoint, if it is reached by one.
     fn tunnel(&self, endpoint: &Endpoint) -> Option<Tunnel> {
         let address = endpoint.addresses.first()?;
         if self.target.way == EndpointPath::ToWaypoint {
@@ -259,8 +260,8 @@ impl<'a, 'v> Builder<'a, 'v> {
         names
     }
 
-    /// What Istio's filter would learn of an endpoint: from its sidecar, which answers with headers, or else in ambient mode from the
-    /// control plane, as waypoints always do.
+    /// The fields that Istio's filter would discover for an endpoint: from its sidecar's response headers, else in
+    /// ambient mode from the control plane, as waypoints always do.
     fn more<'e>(&self, endpoint: &'e Endpoint, names: &Names<'e>, is_tunnelled: bool) -> Option<More<'e>> {
         let workload = &endpoint.workload;
         let is_of_waypoint = self.target.way == EndpointPath::OfWaypoint;
@@ -272,11 +273,11 @@ impl<'a, 'v> Builder<'a, 'v> {
         } else {
             return None;
         };
-        // A tunnel's certificate is on another connection than the requests that are logged.
+        // The certificate of a tunnel is on another connection than the logged requests.
         Some(if is_tunnelled { More { identity: &workload.identity, ..more } } else { more })
     }
 
-    /// Whether an endpoint is reached by mutual TLS: as the rule says, else as the endpoint and its policies allow.
+    /// Whether an endpoint is reached by mutual TLS: by the rule, else if the endpoint and its policies allow it.
     fn speaks_mtls(&mut self, endpoint: &Endpoint) -> bool {
         let workload = &endpoint.workload;
         if workload.tls_mode != TlsMode::Istio {
@@ -301,7 +302,7 @@ impl<'a, 'v> Builder<'a, 'v> {
 /// The TLS mode of the rule: a subset overrides the host, a port overrides all ports.
 fn tls_of_rule(target: &Target<'_>) -> Option<ClientTlsMode> {
     if target.way == EndpointPath::OfWaypoint && target.subset.is_none() {
-        // As in Istio, where the name of the transport is taken for that of a subset.
+        // As in Istio, where the transport in the name is parsed as a subset.
         return None;
     }
     let in_subset = target.subset.and_then(|subset| subset.traffic_policy.as_deref());
@@ -320,7 +321,7 @@ fn tls_on_port(policy: &TrafficPolicy, port: u16) -> Option<ClientTlsMode> {
     for_port.and_then(|own| own.tls.as_deref()).or(policy.tls.as_deref()).map(|tls| tls.mode)
 }
 
-/// Health as Envoy has it.
+/// The health status in Envoy.
 fn health_status(health: Health) -> HealthStatus {
     match health {
         Health::Unknown => HealthStatus::Unknown,

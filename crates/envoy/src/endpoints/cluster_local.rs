@@ -8,12 +8,12 @@ use navarch_api::names::Hostname;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// Namespaces whose services always are local.
+/// Namespaces whose services are always local.
 const LOCAL_NAMESPACES: [&str; 1] = ["kube-system"];
-/// Services that always are local.
+/// Services that are always local.
 const LOCAL_SERVICES: [&str; 1] = ["kubernetes.default.svc"];
 
-/// Those of the mesh.
+/// The cluster-local hosts of the mesh.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct LocalHosts;
 
@@ -22,13 +22,13 @@ struct LocalHosts;
 pub struct ClusterLocalHosts(BTreeMap<String, bool>);
 
 impl ClusterLocalHosts {
-    /// By the settings of a mesh whose services are under `domain`.
+    /// From the settings of a mesh whose services are under `domain`.
     #[must_use]
     pub fn of(mesh: &MeshConfig, domain: &str) -> Self {
         Self(local_hosts(mesh, domain))
     }
 
-    /// Whether a host is among them: the most specific setting decides.
+    /// Whether a host is cluster-local: the most specific setting decides.
     #[must_use]
     pub fn hold(&self, host: &Hostname) -> bool {
         if let Some(local) = self.0.get(host.as_str()) {
@@ -47,7 +47,7 @@ pub(super) fn is_cluster_local(view: &View<'_>, host: &Hostname) -> bool {
     view.get(&LocalHosts).hold(host)
 }
 
-/// The settings of a mesh, Istio's defaults filled in unless a setting takes them back.
+/// The settings of a mesh, with Istio's defaults unless a setting overrides them.
 fn local_hosts(mesh: &MeshConfig, domain: &str) -> BTreeMap<String, bool> {
     let mut defaults: Vec<String> = LOCAL_NAMESPACES.iter().map(|name| format!("*.{name}.svc.{domain}")).collect();
     defaults.extend(LOCAL_SERVICES.iter().map(|name| format!("{name}.{domain}")));

@@ -1,4 +1,4 @@
-//! Gateways in place of endpoints of other networks (split-horizon EDS).
+//! Gateways instead of endpoints of other networks (split-horizon EDS).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,35 +20,35 @@ use navarch_registry::directory::NetworkGateway;
 /// The gateways of all networks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Gateways {
-    /// Whether those count whose address is a host name: proxies can only resolve it in DNS clusters. For all others the addresses
-    /// count that the host name was resolved to here.
+    /// Whether gateways with a host name are used by name: proxies can only resolve it in DNS clusters. All others use
+    /// the addresses to which the control plane resolved the host name.
     pub(super) with_names: bool,
 }
 
-/// The gateways of all networks, and by how much weights are scaled.
+/// The gateways of all networks, and the factor of weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct GatewayIndex {
     /// By network, ordered by address and port.
     by_network: BTreeMap<NetworkId, Vec<NetworkGateway>>,
-    /// A weight times this can be split evenly over the gateways of any network.
+    /// The factor that makes weights evenly divisible by the number of gateways of any network.
     scale: u32,
 }
 
-/// The order of gateways among endpoints. Those of two clusters may share an address.
+/// The order of gateways among endpoints. Gateways of two clusters may have the same address.
 type GatewayKey = (Arc<str>, u16, NetworkGateway);
 
-/// What of the proxy decides how it reaches other networks.
+/// The fields of the proxy that determine how it reaches other networks.
 struct Client {
     /// Its network, empty if unknown.
     network: NetworkId,
     families: IpFamilies,
-    /// Sidecars cannot use gateways of the ambient mode.
+    /// Whether it is a sidecar: sidecars cannot use gateways of ambient mode.
     sidecar: bool,
-    /// How it passes gateways of an ambient mesh of several networks; `None` where there is no such mesh.
+    /// How it passes gateways of a multi-network ambient mesh; `None` without such a mesh.
     joined: Option<Passage>,
 }
 
-/// How a proxy passes the gateways of an ambient mesh of several networks.
+/// How a proxy passes the gateways of a multi-network ambient mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Passage {
     /// By mutual TLS, as without ambient mode: a sidecar.
@@ -110,7 +110,7 @@ impl GatewayIndex {
 }
 
 impl Client {
-    /// What of the view's proxy decides.
+    /// The fields of the view's proxy.
     fn of(view: &View<'_>) -> Self {
         let sidecar = view.proxy().kind() == ProxyKind::Sidecar;
         let joined = view.mesh().settings.gateway_api.east_west.then(|| match sidecar {
@@ -126,7 +126,7 @@ impl Client {
         matches!(self.joined, Some(Passage::Tunnels | Passage::None))
     }
 
-    /// Whether the proxy reaches a network without a gateway. Unknown networks are taken to be the own one.
+    /// Whether the proxy reaches a network without a gateway. An unknown network is assumed to be the proxy's own.
     fn is_in(&self, network: &NetworkId) -> bool {
         self.network.is_empty() || network.is_empty() || self.network == *network
     }
@@ -142,14 +142,14 @@ impl Client {
     }
 }
 
-/// Whether the proxy is in a network, as far as both are known.
+/// Whether the proxy is in a network, if both are known.
 pub(super) fn is_in_network(view: &View<'_>, network: &NetworkId) -> bool {
     let own = view.proxy().network();
     own.is_empty() || network.is_empty() || own == *network
 }
 
-/// Replaces endpoints that the proxy cannot reach directly by the gateways of their networks, which take over their weights.
-/// Without gateways anywhere, everything is taken to be reachable, but by tunnels.
+/// Replaces endpoints that the proxy cannot reach directly by the gateways of their networks, which get their weights.
+/// Without any gateways, all endpoints are assumed to be reachable, except by tunnels.
 pub(super) fn apply(view: &View<'_>, index: &GatewayIndex, target: &Target<'_>, groups: &mut [Group]) {
     if index.is_empty() && !view.mesh().settings.gateway_api.east_west {
         return;
@@ -172,7 +172,8 @@ pub(super) fn apply(view: &View<'_>, index: &GatewayIndex, target: &Target<'_>, 
     }
 }
 
-/// The endpoint with its weight scaled if the proxy reaches it; else its weight goes to gateways, or nowhere.
+/// The endpoint with its weight scaled if the proxy reaches it; otherwise its weight is added to the gateways, or
+/// dropped.
 fn keep_or_replace(
     mut member: Member,
     index: &GatewayIndex,
@@ -188,7 +189,7 @@ fn keep_or_replace(
     }
     let weight = member.weight().max(1).saturating_mul(index.scale.max(1));
     member.wire.load_balancing_weight = Some(weight);
-    // A proxy that does not know its network still goes through the gateway of one that is known to have one.
+    // A proxy with an unknown network still uses the gateway of a network with a known one.
     let through_gateway = client.joined != Some(Passage::None)
         && client.network.is_empty()
         && !network.is_empty()
@@ -197,7 +198,7 @@ fn keep_or_replace(
         return (!wire::is_without_address(&member.wire)).then_some(member);
     }
     let reachable: Vec<&NetworkGateway> = gateways.into_iter().filter(|gateway| client.reaches(gateway)).collect();
-    // Gateways route by the SNI of mutual TLS, so what does not speak it cannot be reached but by tunnels.
+    // Gateways route by the SNI of mutual TLS, so endpoints without it cannot be reached except by tunnels.
     if client.joined == Some(Passage::Tunnels) || !client.tunnels() && wire::speaks_mtls(&member.wire) {
         let part = weight / u32::try_from(reachable.len()).unwrap_or(u32::MAX).max(1);
         for gateway in reachable {
@@ -209,7 +210,7 @@ fn keep_or_replace(
     None
 }
 
-/// A gateway as an endpoint; by tunnels to a target behind it, if there is one.
+/// A gateway as an endpoint; by tunnels to a target behind it, if given.
 fn through(gateway: NetworkGateway, weight: u32, tunnelled: Option<&Target<'_>>) -> Member {
     let names = wire::Names { cluster: gateway.cluster.as_str(), ..wire::Names::default() };
     let mut metadata = wire::metadata(tunnelled.is_none(), Some(&names));
@@ -230,12 +231,12 @@ fn through(gateway: NetworkGateway, weight: u32, tunnelled: Option<&Target<'_>>)
     Member { wire, behind: Behind::Gateway(gateway) }
 }
 
-/// The least number that both divide.
+/// The least common multiple.
 fn least_common_multiple(a: usize, b: usize) -> usize {
     a.checked_div(greatest_common_divisor(a, b)).unwrap_or(a).saturating_mul(b)
 }
 
-/// The greatest number that divides both.
+/// The greatest common divisor.
 fn greatest_common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }

@@ -1,4 +1,4 @@
-//! The endpoints of a service port by locality, before and after they are written for Envoy.
+//! The endpoints of a service port by locality, before and after conversion to Envoy messages.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use navarch_registry::model::Workload;
 /// Endpoints of one locality and priority.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Group {
-    /// Where they are.
+    /// The locality.
     pub(super) locality: Locality,
-    /// 0 is used first.
+    /// The priority; 0 is used first.
     pub(super) priority: u32,
-    /// The share of the group; `None` once all of its endpoints were taken away.
+    /// The weight of the group; `None` if all of its endpoints were removed.
     pub(super) weight: Option<u32>,
     pub(super) members: Vec<Member>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Group {
 /// One endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Member {
-    /// As Envoy has it.
+    /// The Envoy message.
     pub(super) wire: LbEndpoint,
     /// Its workload.
     pub(super) behind: Behind,
@@ -40,13 +40,13 @@ pub(super) enum Behind {
 }
 
 impl Group {
-    /// The sum of the weights of the endpoints, `None` if there are none.
+    /// Sets the weight to the sum of the endpoints' weights, `None` without endpoints.
     pub(super) fn weigh(&mut self) {
         let weights = self.members.iter().map(Member::weight);
         self.weight = weights.fold(None, |sum, weight| Some(sum.unwrap_or(0_u32).saturating_add(weight)));
     }
 
-    /// As Envoy has it.
+    /// The Envoy message.
     pub(crate) fn into_wire(self) -> LocalityLbEndpoints {
         let Locality { region, zone, sub_zone } = self.locality;
         LocalityLbEndpoints {
@@ -64,14 +64,14 @@ impl Group {
 }
 
 impl Member {
-    /// Its share within the group.
+    /// Its weight within the group.
     pub(super) fn weight(&self) -> u32 {
         self.wire.load_balancing_weight.unwrap_or(0)
     }
 }
 
 impl Behind {
-    /// A label, those of the place included; empty if there is none.
+    /// A label, including those of the locality; empty if missing.
     pub(super) fn label(&self, key: &str) -> &str {
         match self {
             Self::Workload(workload) => workload_label(workload, key),
@@ -84,7 +84,7 @@ impl Behind {
     }
 }
 
-/// A label of a workload, those of its place included; empty if there is none.
+/// A label of a workload, including those of its locality; empty if missing.
 pub(crate) fn workload_label<'a>(workload: &'a Workload, key: &str) -> &'a str {
     let mut place = workload.location.locality.splitn(3, '/');
     let placed = match key {
@@ -105,7 +105,7 @@ pub(crate) fn workload_label<'a>(workload: &'a Workload, key: &str) -> &'a str {
     }
 }
 
-/// Whether a workload carries a label, an empty value being one.
+/// Whether a workload has a label with this value; an empty value counts.
 pub(super) fn carries_label(workload: &Workload, key: &str, value: &str) -> bool {
     match workload_label(workload, key) {
         "" => value.is_empty() && workload.labels().contains_key(key),

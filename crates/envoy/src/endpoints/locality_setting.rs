@@ -1,4 +1,4 @@
-//! Which locality setting holds for a service: the DestinationRule's, the service's own wish, or the mesh's.
+//! The locality setting of a service: the DestinationRule's, the service's own, or the mesh's.
 
 use navarch_api::istio::{LoadBalancerSettings, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
 use navarch_api::mesh::MeshConfig;
@@ -20,18 +20,18 @@ pub(super) const NODE: &str = "kubernetes.io/hostname";
 /// How localities are preferred.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum LocalitySetting {
-    /// By weights or priorities that the control plane works out.
+    /// By weights or priorities that the control plane computes.
     Locality {
         setting: LocalityLoadBalancerSetting,
-        /// Whether priorities hold even without outlier detection.
+        /// Whether priorities apply even without outlier detection.
         forced: bool,
     },
-    /// By Envoy, which knows its own zone's share.
+    /// By Envoy's zone-aware routing.
     ZoneAware(ZoneAwareLoadBalancerSetting),
 }
 
 impl LocalitySetting {
-    /// The setting that holds, `None` if localities do not count.
+    /// The setting that applies; `None` if localities are ignored.
     pub(crate) fn effective(mesh: &MeshConfig, rule: Option<&LoadBalancerSettings>, service: &Service) -> Option<Self> {
         if let Some(setting) = rule.and_then(|rule| rule.zone_aware_lb_setting.clone()) {
             return Some(Self::ZoneAware(setting));
@@ -58,7 +58,7 @@ impl LocalitySetting {
         mesh.locality_lb_setting.clone().and_then(Self::unless_off)
     }
 
-    /// A locality setting that is not turned off.
+    /// A locality setting that is not disabled.
     fn unless_off(setting: LocalityLoadBalancerSetting) -> Option<Self> {
         (setting.enabled != Some(false)).then_some(Self::Locality { setting, forced: false })
     }

@@ -1,4 +1,4 @@
-//! The endpoints of the proxy's own workload in its own region, from which Envoy sees how its zones are peopled.
+//! The endpoints of the proxy's own workload in its own region, which Envoy's zone-aware routing needs.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use navarch_registry::model::Endpoint;
 /// Labels that distinguish revisions of one workload; traffic is balanced only among equal ones.
 const REVISION_LABELS: [&str; 2] = ["pod-template-hash", "rollouts-pod-template-hash"];
 
-/// The endpoints of the first service port that the proxy's workload serves, as far as they are of its kind.
+/// The endpoints of the first service port of the proxy's workload, as far as they have the same revision.
 pub(super) fn endpoints(view: &View<'_>) -> Vec<LocalityLbEndpoints> {
     let targets = view.proxy().targets();
     let Some(first) = targets.first() else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Weights and priorities of localities, relative to where the proxy is.
+//! Weights and priorities of localities, relative to the proxy's locality.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use navarch_push::proxy::Locality;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
-/// What the proxy has for some labels, those of its place included; empty for absent ones.
+/// The proxy's values of some labels, including those of its locality; empty for missing ones.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct LabelValues(Vec<String>);
 
-/// Orders groups. `fails_over` means that failing endpoints are detected, without which priorities would do harm; `labelled`
-/// that the workloads behind the endpoints are known.
+/// Orders groups. `fails_over` means that outlier detection is enabled, without which priorities would be harmful;
+/// `labelled` means that the workloads of the endpoints are known.
 pub(crate) fn arrange(
     view: &View<'_>,
     setting: &LocalitySetting,
@@ -62,7 +62,8 @@ fn arrange_by_locality(
     }
 }
 
-/// Priorities by labels where the setting lists them, then by region, so that Envoy balances zones of one region only.
+/// Priorities by labels if the setting lists them, then by region, so that Envoy balances only among zones of one
+/// region.
 fn arrange_by_region(view: &View<'_>, setting: &ZoneAwareLoadBalancerSetting, groups: &mut Vec<Group>, labelled: bool) {
     if !setting.failover_priority.is_empty() && labelled {
         arrange_by_labels(view, &setting.failover_priority, groups);
@@ -80,7 +81,7 @@ fn arrange_by_region(view: &View<'_>, setting: &ZoneAwareLoadBalancerSetting, gr
     });
 }
 
-/// How far a locality is from another: 0 for the same, 3 for another region.
+/// The distance of two localities: 0 for the same, 3 for different regions.
 fn distance(from: &Locality, to: &Locality) -> u32 {
     if from.region != to.region {
         3
@@ -91,7 +92,7 @@ fn distance(from: &Locality, to: &Locality) -> u32 {
     }
 }
 
-/// Refines the priorities that groups have by `rank`, which is below `ranks`, and closes the gaps.
+/// Refines the priorities of groups by `rank`, which is below `ranks`, and closes the gaps.
 fn prioritise(groups: &mut [Group], ranks: u32, rank: impl Fn(&Group) -> u32) {
     for group in groups.iter_mut() {
         group.priority = group.priority.saturating_mul(ranks).saturating_add(rank(group));
@@ -99,7 +100,7 @@ fn prioritise(groups: &mut [Group], ranks: u32, rank: impl Fn(&Group) -> u32) {
     close_gaps(groups);
 }
 
-/// Renumbers priorities from 0 on: Envoy does not take gaps.
+/// Renumbers priorities from 0: Envoy rejects gaps.
 fn close_gaps(groups: &mut [Group]) {
     let used: BTreeSet<u32> = groups.iter().map(|group| group.priority).collect();
     let places: BTreeMap<u32, u32> = used.into_iter().zip(0..).collect();
@@ -108,7 +109,7 @@ fn close_gaps(groups: &mut [Group]) {
     }
 }
 
-/// Splits groups by how many of the labels, most important first, endpoints share with the proxy.
+/// Splits groups by the number of labels, most important first, that endpoints share with the proxy.
 fn arrange_by_labels(view: &View<'_>, priority: &[String], groups: &mut Vec<Group>) {
     let own = view.derived(&LabelValues(priority.to_vec()));
     let wanted: Vec<(&str, &str)> = priority
@@ -136,7 +137,7 @@ fn arrange_by_labels(view: &View<'_>, priority: &[String], groups: &mut Vec<Grou
     *groups = split;
 }
 
-/// 0 when all labels are shared. Another network ranks behind every endpoint of the own one.
+/// 0 if all labels are equal. Another network ranks after every endpoint of the proxy's own.
 fn label_rank(member: &Member, wanted: &[(&str, &str)]) -> u32 {
     let count = u32::try_from(wanted.len()).unwrap_or(u32::MAX);
     let mut other_network = 0;
@@ -153,7 +154,7 @@ fn label_rank(member: &Member, wanted: &[(&str, &str)]) -> u32 {
     other_network
 }
 
-/// Gives the localities that a setting names their shares, and takes the endpoints of all others away.
+/// Sets the weights of the localities in a setting, and removes the endpoints of all others.
 fn distribute(locality: &Locality, settings: &[Distribute], groups: &mut [Group]) {
     let Some(setting) = settings.iter().find(|setting| covers(&setting.from, locality)) else { return };
     let mut left: Vec<&mut Group> = groups.iter_mut().collect();
@@ -163,7 +164,7 @@ fn distribute(locality: &Locality, settings: &[Distribute], groups: &mut [Group]
         let total: u64 = matched.iter().map(|group| u64::from(group.weight.unwrap_or(1))).sum();
         for group in matched {
             let part = u64::from(group.weight.unwrap_or(1)).saturating_mul(u64::from(*share));
-            // Rounded up, so that no locality with a share gets none.
+            // Rounded up, so that no locality with a share gets zero.
             match part.div_ceil(total.max(1)) {
                 0 => {}
                 share => group.weight = Some(u32::try_from(share).unwrap_or(u32::MAX)),
@@ -197,7 +198,7 @@ impl Query for LabelValues {
             ZONE => placed(proxy.locality().zone, ZONE),
             SUBZONE => placed(proxy.locality().sub_zone, SUBZONE),
             CLUSTER => placed(Arc::from(proxy.cluster_id().as_str()), CLUSTER),
-            // The node is taken from the proxy even if the registry differs, as in Istio.
+            // The node comes from the proxy even if the registry differs, as in Istio.
             NODE => proxy.meta("NODE_NAME").unwrap_or_else(|| Arc::from("")),
             NETWORK => match own(NETWORK) {
                 label if label.is_empty() => Arc::from(proxy.network().as_str()),

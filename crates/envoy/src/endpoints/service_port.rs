@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use navarch_registry::model::{Endpoint, Service, ServiceEndpoints};
 
-/// The endpoints that clusters count for a service port.
+/// The endpoints of a service port for inline clusters.
 ///
-/// Where an endpoint names the service port by number (ServiceEntry), the number decides, else the port's name.
+/// If an endpoint references the service port by number (ServiceEntry), the number decides, else the port's name.
 pub(crate) fn of_port<'a>(
     endpoints: &'a ServiceEndpoints,
     service: &'a Service,
@@ -19,7 +19,7 @@ pub(crate) fn of_port<'a>(
     })
 }
 
-/// The endpoints that EDS sends for a service port: those that serve the port of its name.
+/// The endpoints of a service port for EDS: those with the port's name.
 pub(crate) fn of_port_name<'a>(
     endpoints: &'a ServiceEndpoints,
     service: &'a Service,

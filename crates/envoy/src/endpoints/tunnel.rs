@@ -1,4 +1,4 @@
-//! Endpoints that are reached by HBONE: which they are, and how they are written.
+//! Endpoints that are reached by HBONE, and their messages.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -19,20 +19,20 @@ use navarch_registry::WorkloadLabels;
 use navarch_registry::directory::NetworkGateway;
 use navarch_registry::model::{Endpoint, Service, ServiceKey};
 
-/// The label of workloads that say what tunnels they take.
+/// The label of workloads with the tunnels that they support.
 const TUNNEL_LABEL: &str = "networking.istio.io/tunnel";
 /// The label of objects that a controller created for a Gateway, and its value for waypoints.
 const WAYPOINT_LABEL: (&str, &str) = ("gateway.istio.io/managed", "istio.io-mesh-controller");
 
-/// The way to an endpoint through a tunnel.
+/// A tunnel to an endpoint.
 pub(super) struct Tunnel {
     /// The destination of the tunnel: an address and port.
     local: String,
-    /// Where it is entered, if that is a waypoint.
+    /// The address of the waypoint, if the tunnel ends there.
     waypoint: Option<String>,
 }
 
-/// Whether all endpoints of a service port are reached by HBONE, and there are any.
+/// Whether all endpoints of a service port are reached by HBONE, and there is at least one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AllTakeHbone(ServiceKey, u16);
 
@@ -41,7 +41,7 @@ impl Tunnel {
         Self { local: joined(address, port), waypoint: None }
     }
 
-    /// To a port of a service, through one endpoint of its waypoint.
+    /// A tunnel to a port of a service, through one endpoint of its waypoint.
     pub(super) fn to_waypoint(service: &Service, port: u16, waypoint: &Endpoint) -> Self {
         let address = waypoint.addresses.first().map_or("", |address| address);
         let vips = service.cluster_vips.get(&waypoint.workload.location.cluster);
@@ -49,7 +49,7 @@ impl Tunnel {
         Self { local: joined(vip, port), waypoint: Some(joined(address, waypoint.port)) }
     }
 
-    /// Where Envoy connects to.
+    /// The address that Envoy connects to.
     pub(super) fn host(&self, view: &View<'_>) -> HostIdentifier {
         let entry = self.waypoint.as_ref().unwrap_or(&self.local);
         let listener = if hbone::joins_networks(view) { FORWARD } else { ORIGINATE };
@@ -71,8 +71,8 @@ impl Tunnel {
     }
 }
 
-/// A port of a service behind the gateway of another network, as an endpoint: the inner tunnel leads to the host, the outer one
-/// to the gateway. With `is_chosen` the endpoint metadata selects the tunnel transport socket.
+/// A port of a service behind the gateway of another network, as an endpoint: the inner tunnel is to the host, the
+/// outer one to the gateway. With `is_chosen` the endpoint metadata selects the tunnel transport socket.
 pub(super) fn to_gateway(
     host: &str,
     port: u16,
@@ -93,25 +93,25 @@ pub(super) fn to_gateway(
     HostIdentifier::Endpoint(WireEndpoint { address: Some(address), ..WireEndpoint::default() })
 }
 
-/// Whether an endpoint is reached by HBONE by the view's proxy.
+/// Whether the view's proxy reaches an endpoint by HBONE.
 pub(super) fn is_taken(view: &View<'_>, endpoint: &Endpoint) -> bool {
     let (key, waypoint) = WAYPOINT_LABEL;
     let labels = endpoint.workload.labels();
     hbone::sends(view)
         && (labels.get(key).is_some_and(|managed| **managed == *waypoint) || is_supported(view, endpoint, labels))
         && !hbone::is_declined(view)
-        // Applications with gRPC end no tunnels, though they are sidecars by name.
+        // gRPC applications do not terminate tunnels, though their node type is sidecar.
         && !view.proxy().has_text("GENERATOR", "grpc")
 }
 
-/// Whether a workload takes HBONE.
+/// Whether a workload accepts HBONE.
 fn is_supported(view: &View<'_>, endpoint: &Endpoint, labels: WorkloadLabels<'_>) -> bool {
     let says_so = labels.get(TUNNEL_LABEL).is_some_and(|tunnels| tunnels.split(',').any(|tunnel| tunnel == "http"));
     let addresses = endpoint.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
     says_so || addresses.into_iter().any(|address| takes_hbone(view, &endpoint.workload.location.network, address))
 }
 
-/// Whether all endpoints of a service port take HBONE, and there are any.
+/// Whether all endpoints of a service port accept HBONE, and there is at least one.
 pub(crate) fn all_take_hbone(view: &View<'_>, service: &ServiceKey, port: u16) -> bool {
     *view.get(&AllTakeHbone(service.clone(), port))
 }
@@ -127,7 +127,7 @@ impl Query for AllTakeHbone {
     }
 }
 
-/// An address and port as one text.
+/// Formats an address and port.
 fn joined(address: &str, port: u16) -> String {
     if address.parse::<Ipv6Addr>().is_ok() { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }

@@ -1,4 +1,4 @@
-//! Waypoints in place of a service's endpoints, for gateways if the service is configured so.
+//! Waypoints instead of a service's endpoints, for gateways if the service is configured so.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
 use navarch_registry::model::{Endpoint, Service};
 
-/// By how much weights are multiplied before they are parted among the endpoints of a waypoint.
+/// The factor of weights before they are divided among the endpoints of a waypoint.
 const SCALE: u32 = 10_000;
-/// The address of a service that has none.
+/// The address of services without one.
 const UNSPECIFIED: &str = "0.0.0.0";
 
-/// The endpoints of a cluster that is to be reached through a waypoint; `None` where it is not.
+/// The endpoints of a cluster that is reached through a waypoint; `None` if it is not.
 pub(super) fn endpoints(view: &View<'_>, cluster: &OutboundCluster) -> Option<Vec<LocalityLbEndpoints>> {
     if view.proxy().kind() != ProxyKind::Router || !view.mesh().settings.hbone.ingress_waypoints {
         return None;
@@ -62,7 +62,7 @@ fn has_address(view: &View<'_>, service: &Service) -> bool {
         || service.auto_ipv6.is_some()
 }
 
-/// The endpoints of a waypoint; `None` where it is known by an address that no service has.
+/// The endpoints of a waypoint; `None` if it has an address that no service has.
 fn of_hop(view: &View<'_>, hop: &Hop) -> Option<Vec<Arc<Endpoint>>> {
     let key = hop.address.service(view)?;
     let Some(service) = sidecar_scope::host_service(view, &key.hostname) else { return Some(Vec::new()) };
@@ -73,7 +73,7 @@ fn of_hop(view: &View<'_>, hop: &Hop) -> Option<Vec<Arc<Endpoint>>> {
     Some(endpoints.unwrap_or_default())
 }
 
-/// The endpoints of a waypoint that gets a share.
+/// The endpoints of a waypoint with a weight.
 fn weighted(view: &View<'_>, hop: &Hop, weight: u32) -> Vec<Arc<Endpoint>> {
     let endpoints = if weight == 0 { Vec::new() } else { of_hop(view, hop).unwrap_or_default() };
     let Ok(count) = u32::try_from(endpoints.len()) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! One endpoint as Envoy has it: address and metadata.
+//! The address and metadata of one endpoint as Envoy messages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,46 +13,47 @@ use prost_types::{Struct, Value};
 use crate::build::socket_address;
 use navarch_registry::WorkloadLabels;
 
-/// The metadata by which a cluster's transport sockets are matched.
+/// The metadata that selects a cluster's transport socket.
 pub(super) const SOCKET_MATCH: &str = "envoy.transport_socket_match";
-/// The key of the TLS mode therein.
+/// The key of the TLS mode in it.
 const TLS_MODE: &str = "tlsMode";
 /// The value for Istio's mutual TLS.
 const MTLS: &str = "istio";
 /// The key of Istio's own metadata.
 pub(super) const ISTIO: &str = "istio";
-/// How a path of a Unix socket starts where addresses are written.
+/// Prefix of addresses that are Unix socket paths.
 const UNIX_PREFIX: &str = "unix://";
-/// The label of the name that metrics use for a workload's service.
+/// The label with the canonical service name of a workload.
 pub(super) const CANONICAL_NAME: &str = "service.istio.io/canonical-name";
-/// The label of the revision that metrics use for a workload's service.
+/// The label with the canonical revision of a workload.
 pub(super) const CANONICAL_REVISION: &str = "service.istio.io/canonical-revision";
 
-/// The names that metrics of a client use for what it talks to.
+/// The names of a destination in a client's metrics.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names<'a> {
     pub(super) workload: &'a str,
     pub(super) namespace: &'a str,
-    /// Its service as metrics have it.
+    /// The canonical service name.
     pub(super) canonical: &'a str,
-    /// The revision of that; empty for the usual one.
+    /// The canonical revision; empty for the default.
     pub(super) revision: &'a str,
     pub(super) cluster: &'a str,
-    /// What goes only to those whose metrics are made of access logs.
+    /// Only for proxies whose metrics are derived from access logs.
     pub(super) more: Option<More<'a>>,
 }
 
-/// What Istio's filter learns of an endpoint from its proxy or the control plane, and access logs do not say.
+/// Fields that Istio's filter discovers from an endpoint's proxy or the control plane, and that access logs do not
+/// contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct More<'a> {
-    /// Whom its certificate names; empty where a log says so.
+    /// The identity in its certificate; empty if logs contain it.
     pub(super) identity: &'a str,
     pub(super) app: &'a str,
     pub(super) version: &'a str,
 }
 
 impl<'a> More<'a> {
-    /// As a sidecar tells of its own workload.
+    /// The names that a sidecar sends of its own workload.
     pub(super) fn of_sidecar(labels: WorkloadLabels<'a>) -> Self {
         let label = |keys: &[&str]| first_label(labels, keys).unwrap_or_default();
         Self {
@@ -62,30 +63,30 @@ impl<'a> More<'a> {
         }
     }
 
-    /// As Istio's proxies have it of workloads that they look up by address.
+    /// The names that Istio's proxies get for workloads that they look up by address.
     pub(super) fn of_discovered(names: &Names<'a>) -> Self {
         let version = if names.revision.is_empty() { "latest" } else { names.revision };
         Self { identity: "", app: names.canonical, version }
     }
 }
 
-/// The name that metrics use for the service of a workload: by label, else the workload's own.
+/// The canonical service name: from labels, else the workload's name.
 pub(super) fn canonical_name<'a>(labels: WorkloadLabels<'a>, workload: &'a str) -> &'a str {
     first_label(labels, &[CANONICAL_NAME, "app.kubernetes.io/name", "app"]).unwrap_or(workload)
 }
 
-/// The revision that goes with [`canonical_name`]; empty for `latest`, which need not be said.
+/// The revision for [`canonical_name`]; empty for `latest`, the default.
 pub(super) fn canonical_revision(labels: WorkloadLabels<'_>) -> &str {
     let found = first_label(labels, &[CANONICAL_REVISION, "app.kubernetes.io/version", "version"]);
     found.filter(|revision| *revision != "latest").unwrap_or("")
 }
 
-/// The value of the first of these labels that is there.
+/// The value of the first of these labels that is set.
 fn first_label<'a>(labels: WorkloadLabels<'a>, keys: &[&str]) -> Option<&'a str> {
     keys.iter().find_map(|key| labels.get(key)).map(|value| &**value)
 }
 
-/// The metadata of an endpoint. Written even when empty, as Istio does.
+/// The metadata of an endpoint. Set even when empty, as in Istio.
 pub(super) fn metadata(mtls: bool, names: Option<&Names<'_>>) -> Metadata {
     let mut filter_metadata = BTreeMap::new();
     if mtls {
@@ -106,7 +107,7 @@ pub(super) fn field(key: &str, text: &str) -> Struct {
     Struct { fields: BTreeMap::from([(key.to_owned(), value)]) }
 }
 
-/// Whether Istio's mutual TLS is used to an endpoint.
+/// Whether an endpoint is reached by Istio's mutual TLS.
 pub(super) fn speaks_mtls(endpoint: &LbEndpoint) -> bool {
     let metadata = endpoint.metadata.as_ref().and_then(|metadata| metadata.filter_metadata.get(SOCKET_MATCH));
     metadata
@@ -134,7 +135,8 @@ pub(crate) fn address(text: &str, port: u16) -> Address {
     Address { address: Some(address::Address::Pipe(Pipe { path, ..Pipe::default() })) }
 }
 
-/// Where an endpoint is. Further addresses are of the same endpoint, of which the first that answers is used.
+/// The host of an endpoint. `further` are additional addresses of the same endpoint; Envoy uses the first that
+/// connects.
 pub(crate) fn host(first: &str, port: u16, further: &[Arc<str>]) -> HostIdentifier {
     HostIdentifier::Endpoint(WireEndpoint {
         address: Some(address(first, port)),

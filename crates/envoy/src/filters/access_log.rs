@@ -1,6 +1,6 @@
-//! Access logs: of requests, of connections, and of connections that no filter chain took.
+//! Access logs: of requests, of connections, and of connections without a matching filter chain.
 //!
-//! Providers of mesh config say where logs go; without any, `accessLogFile` and `enableEnvoyAccessLogService` do.
+//! Providers of mesh config determine the logs; without any, `accessLogFile` and `enableEnvoyAccessLogService` do.
 
 mod file;
 pub(super) mod grpc;
@@ -33,11 +33,11 @@ use navarch_push::view::View;
 pub struct AccessLogsOf {
     /// The class.
     pub class: ListenerClass,
-    /// The service that the listeners are for, at its waypoint.
+    /// The service of the listeners, at its waypoint.
     pub service: Option<PolicyService>,
 }
 
-/// Access logs by where they are put.
+/// Access logs by place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AccessLogs {
     /// For HTTP connection managers.
@@ -46,16 +46,16 @@ pub struct AccessLogs {
     pub tcp: Vec<AccessLog>,
     /// When TCP proxies write logs, if not only at the end.
     pub tcp_options: Option<TcpAccessLogOptions>,
-    /// For listeners: what no filter chain took.
+    /// For listeners: connections without a matching filter chain.
     pub listener: Vec<AccessLog>,
-    /// Where HBONE tunnels begin: connections that failed, whose reason would be lost.
+    /// For the start of HBONE tunnels: failed connections, whose reason would be lost.
     pub tunnel_begin: Vec<AccessLog>,
-    /// Where HBONE tunnels end: requests that were refused.
+    /// For the end of HBONE tunnels: rejected requests.
     pub tunnel_end: Vec<AccessLog>,
 }
 
 impl AccessLogs {
-    /// Has a TCP proxy write these logs.
+    /// Adds these logs to a TCP proxy.
     pub fn put(&self, proxy: &mut TcpProxy) {
         proxy.access_log.clone_from(&self.tcp);
         proxy.access_log_options.clone_from(&self.tcp_options);
@@ -107,7 +107,7 @@ fn from_mesh_config(view: &View<'_>) -> AccessLogs {
     logs
 }
 
-/// What the providers say, in the order of their names; `None` when none of them is there, not even to be disabled.
+/// The logs of providers, ordered by name; `None` if no provider exists, not even a disabled one.
 fn from_providers(view: &View<'_>, providers: &[LoggingProvider]) -> Option<AccessLogs> {
     let known = &view.mesh().config.extension_providers;
     let mut logs: Option<AccessLogs> = None;
@@ -142,10 +142,10 @@ fn from_providers(view: &View<'_>, providers: &[LoggingProvider]) -> Option<Acce
     logs
 }
 
-/// The log of one provider, `None` if it logs nothing or its service is not known.
+/// The log of one provider; `None` if it logs nothing or its service is unknown.
 fn of_provider(view: &View<'_>, provider: &ExtensionProvider) -> Option<AccessLog> {
     if let Some(file) = &provider.envoy_file_access_log {
-        // The built-in provider follows mesh config, unless it has settings of its own.
+        // The built-in provider uses mesh config, unless it has its own settings.
         let is_built_in = provider.name == "envoy" && file.log_format.is_none() && !file.omit_empty_values;
         return Some(if is_built_in {
             file::of_mesh(view, &file.path, &view.mesh().config)
@@ -173,7 +173,7 @@ pub(super) fn log<M: Message + Name>(name: &str, config: &M) -> AccessLog {
     }
 }
 
-/// The log, written only when all filters agree.
+/// The log with filters, all of which must match.
 fn filtered(log: AccessLog, mut filters: Vec<AccessLogFilter>) -> AccessLog {
     let filter = match filters.len() {
         0 | 1 => filters.pop(),
@@ -182,17 +182,17 @@ fn filtered(log: AccessLog, mut filters: Vec<AccessLogFilter>) -> AccessLog {
     AccessLog { filter, ..log }
 }
 
-/// Connections that no filter chain took: what the logs of filters cannot show.
+/// Selects connections without a matching filter chain, which logs of filters cannot contain.
 fn unmatched() -> AccessLogFilter {
     flagged("NR")
 }
 
-/// Connections to upstreams that failed.
+/// Selects failed upstream connections.
 fn unconnected() -> AccessLogFilter {
     flagged("UF")
 }
 
-/// Requests that were refused or failed.
+/// Selects rejected or failed requests.
 fn failed() -> AccessLogFilter {
     // Envoy requires a runtime key; this one is never set.
     let value = RuntimeUInt32 { default_value: 400, runtime_key: "istio.io/unset".to_owned() };
@@ -201,13 +201,13 @@ fn failed() -> AccessLogFilter {
     AccessLogFilter { filter_specifier: Some(FilterSpecifier::StatusCodeFilter(filter)) }
 }
 
-/// What ended with a flag.
+/// Selects entries with a response flag.
 fn flagged(flag: &str) -> AccessLogFilter {
     let flags = ResponseFlagFilter { flags: vec![flag.to_owned()] };
     AccessLogFilter { filter_specifier: Some(FilterSpecifier::ResponseFlagFilter(flags)) }
 }
 
-/// What a CEL expression selects.
+/// Selects entries by a CEL expression.
 fn by_expression(expression: &str) -> AccessLogFilter {
     let config = ExpressionFilter { expression: expression.to_owned(), ..ExpressionFilter::default() };
     let filter = ExtensionFilter {

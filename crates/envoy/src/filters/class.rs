@@ -1,12 +1,12 @@
-//! Which traffic of which proxy a listener takes.
+//! The class of a listener, by proxy and direction.
 
-/// The class of a listener: policies, headers and metrics differ by it.
+/// The class of a listener, which determines policies, headers and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ListenerClass {
-    /// Into the workload of a sidecar (and of a waypoint).
+    /// Inbound, of a sidecar or waypoint.
     SidecarInbound,
-    /// Out of the workload of a sidecar.
+    /// Outbound, of a sidecar.
     SidecarOutbound,
-    /// Into a gateway.
+    /// Of a gateway.
     Gateway,
 }

@@ -7,7 +7,7 @@ use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{CommonTlsCont
 
 use navarch_api::settings::CompliancePolicy;
 
-/// The cipher suites that FIPS approves.
+/// The cipher suites approved by FIPS.
 const APPROVED: [&str; 4] = [
     "ECDHE-ECDSA-AES128-GCM-SHA256",
     "ECDHE-RSA-AES128-GCM-SHA256",
@@ -15,10 +15,10 @@ const APPROVED: [&str; 4] = [
     "ECDHE-RSA-AES256-GCM-SHA384",
 ];
 
-/// The exchange of keys that withstands quantum computers.
+/// The post-quantum key exchange.
 const POST_QUANTUM_CURVE: &str = "X25519MLKEM768";
 
-/// Holds a context to a policy. To be called last.
+/// Applies a policy to a context. Must be the last change.
 pub(crate) fn enforce(policy: CompliancePolicy, common: &mut CommonTlsContext) {
     let params = |common: &mut CommonTlsContext| -> TlsParameters { common.tls_params.take().unwrap_or_default() };
     let held = match policy {

@@ -13,7 +13,7 @@ use navarch_push::proxy::ProxyKind;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The connection settings that hold for the proxy: its own, else the mesh's; at the edge completed for a gateway.
+/// The connection settings of the proxy: its own, else the mesh's; for edge gateways with Envoy's recommended defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EffectiveConnectionSettings;
 
@@ -32,10 +32,10 @@ impl Query for EffectiveConnectionSettings {
     }
 }
 
-/// The smallest flow-control window that Envoy takes, in bytes.
+/// The minimum flow-control window in Envoy, in bytes.
 const MIN_WINDOW: u32 = 65_535;
 
-/// Says which settings of HTTP/2 Envoy would refuse; they are left out.
+/// Records remarks on HTTP/2 settings that Envoy would reject, which are skipped.
 fn note_refused(view: &View<'_>, settings: &ConnectionSettings) {
     if settings.http_max_concurrent_streams == Some(0) {
         view.remark(
@@ -53,7 +53,7 @@ fn note_refused(view: &View<'_>, settings: &ConnectionSettings) {
     }
 }
 
-/// Fills what is unset with what Envoy advises for proxies at the edge.
+/// Sets unset fields to Envoy's recommendations for edge proxies.
 fn hardened(mut settings: ConnectionSettings) -> ConnectionSettings {
     let minutes = |minutes: i64| Duration::from_secs(minutes * 60);
     settings.listener_per_connection_buffer_limit_bytes.get_or_insert(32 * 1024);
@@ -103,7 +103,7 @@ pub(super) fn apply(settings: &ConnectionSettings, manager: &mut HttpConnectionM
     }
 }
 
-/// How long connections, requests and streams may last.
+/// Maximum durations of connections, requests and streams.
 fn apply_lifetimes(settings: &ConnectionSettings, manager: &mut HttpConnectionManager) {
     let set = |field: &mut Option<prost_types::Duration>, value: Option<Duration>| {
         if let Some(value) = value {
@@ -124,7 +124,7 @@ fn apply_lifetimes(settings: &ConnectionSettings, manager: &mut HttpConnectionMa
     set(&mut manager.drain_timeout, settings.http_drain_timeout);
 }
 
-/// Streams and windows of HTTP/2. The options are there as soon as one is set, be it to nonsense, which is left out.
+/// Streams and windows of HTTP/2. The options are set if any field is set, even to an invalid value, which is skipped.
 fn apply_http2(settings: &ConnectionSettings, manager: &mut HttpConnectionManager) {
     let sizes = [
         settings.http_max_concurrent_streams,
@@ -144,7 +144,7 @@ fn apply_http2(settings: &ConnectionSettings, manager: &mut HttpConnectionManage
     options.initial_connection_window_size = connection_window.or(options.initial_connection_window_size);
 }
 
-/// A size that is not negative.
+/// A size, if not negative.
 #[must_use]
 pub fn unsigned(size: Option<i32>) -> Option<u32> {
     size.and_then(|size| u32::try_from(size).ok())

@@ -1,4 +1,4 @@
-//! TLS on the listening side: Istio's mutual TLS, and what Gateway servers and Sidecar ingress listeners ask for.
+//! Downstream TLS: Istio's mutual TLS, and settings of Gateway servers and Sidecar ingress listeners.
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::core::v3::{DataSource, TransportSocket, data_source, transport_socket};
@@ -37,9 +37,9 @@ const PEER_ALPN: [&str; 3] = ["istio-peer-exchange", "h2", "http/1.1"];
 /// The protocol inside TLS, as far as ALPN differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Payload {
-    /// HTTP, which is taken apart.
+    /// HTTP, which is parsed.
     Http,
-    /// Anything, which is passed on; with the exchange of peer metadata where both sides are of the mesh.
+    /// Any protocol, which is forwarded; with the exchange of peer metadata between proxies of the mesh.
     Tcp,
     /// HTTP/3.
     Quic,
@@ -52,12 +52,12 @@ pub struct MeshTlsOf {
     pub payload: Payload,
 }
 
-/// Files that the proxy serves TLS with, in place of the certificates that the mesh issues.
+/// Certificate files of the proxy, which replace the certificates that the mesh issues.
 #[derive(Debug, Default)]
 struct Files {
     certificate: String,
     key: String,
-    /// The roots by which clients are checked.
+    /// The roots that client certificates are validated by.
     roots: String,
 }
 
@@ -101,7 +101,7 @@ impl Query for MeshTlsOf {
 /// The TLS context of a Gateway server or a Sidecar ingress listener.
 #[must_use]
 pub fn of_server(view: &View<'_>, settings: &ServerTlsSettings, payload: Payload) -> DownstreamTlsContext {
-    // Over QUIC, Envoy cannot ask for a client certificate.
+    // Over QUIC, Envoy cannot request a client certificate.
     let requires_client =
         matches!(settings.mode, ServerTlsMode::Mutual | ServerTlsMode::IstioMutual) && payload != Payload::Quic;
     let validates = requires_client || settings.mode == ServerTlsMode::OptionalMutual;
@@ -151,7 +151,7 @@ pub fn quic_transport_socket(context: DownstreamTlsContext) -> TransportSocket {
     }
 }
 
-/// What is offered between proxies of the mesh.
+/// The ALPN protocols between proxies of the mesh.
 fn mesh_alpn(view: &View<'_>, payload: Payload) -> Vec<String> {
     let settings = &view.mesh().settings;
     if payload == Payload::Tcp && settings.metadata_exchange && !settings.disable_metadata_exchange_alpn {
@@ -161,7 +161,7 @@ fn mesh_alpn(view: &View<'_>, payload: Payload) -> Vec<String> {
     }
 }
 
-/// Certificates and roots out of the files that the settings name.
+/// Certificates and roots from the files in the settings.
 fn apply_files(view: &View<'_>, settings: &ServerTlsSettings, validates: bool, common: &mut CommonTlsContext) {
     let own_server = has_file_server(view);
     let file = |certificate: &str, key: &str| Files {
@@ -195,7 +195,7 @@ fn apply_roots(settings: &ServerTlsSettings, validates: bool, roots: SdsSecretCo
     common.validation_context_type = Some(sds::trust(context, roots));
 }
 
-/// Certificates and roots out of the secrets that the settings name.
+/// Certificates and roots from the secrets in the settings.
 fn apply_credentials(view: &View<'_>, settings: &ServerTlsSettings, common: &mut CommonTlsContext) {
     let external = external_server(view);
     let single = std::slice::from_ref(&settings.credential_name);
@@ -240,7 +240,7 @@ fn accept_untrusted(settings: &ServerTlsSettings, context: &mut CertificateValid
     }
 }
 
-/// Bounds on TLS: those of the mesh, and over them those of the settings.
+/// TLS limits: those of the mesh, overridden by those of the settings.
 fn apply_limits(mesh: &MeshConfig, settings: &ServerTlsSettings, common: &mut CommonTlsContext) {
     let mut limits = TlsParameters::default();
     if let Some(defaults) = &mesh.tls_defaults {
@@ -271,21 +271,21 @@ fn apply_limits(mesh: &MeshConfig, settings: &ServerTlsSettings, common: &mut Co
     }
 }
 
-/// The curves that Envoy's TLS library knows.
+/// The curves that Envoy's TLS library supports.
 const CURVES: [&str; 8] =
     ["P-224", "P-256", "P-384", "P-521", "X25519", "X25519Kyber768Draft00", "X25519MLKEM768", "MLKEM1024"];
 
-/// Those cipher suites of mesh config that Envoy knows.
+/// The cipher suites of mesh config that Envoy supports.
 pub(crate) fn mesh_ciphers(suites: &[String]) -> Vec<String> {
     suites.iter().filter(|suite| is_cipher_suite(suite)).cloned().collect()
 }
 
-/// Those curves of mesh config that Envoy knows.
+/// The curves of mesh config that Envoy supports.
 pub(crate) fn mesh_curves(curves: &[String]) -> Vec<String> {
     curves.iter().filter(|curve| CURVES.contains(&curve.as_str())).cloned().collect()
 }
 
-/// Says which ciphers and curves of mesh config are left out.
+/// Records a remark on skipped ciphers and curves of mesh config.
 fn note_unknown(view: &View<'_>) {
     let mesh = &view.mesh().config;
     for (field, config) in [("tlsDefaults", &mesh.tls_defaults), ("meshMTLS", &mesh.mesh_mtls)] {
@@ -303,7 +303,7 @@ fn note_unknown(view: &View<'_>) {
     }
 }
 
-/// The cipher suites that Envoy knows, each once: one that it does not know would have it refuse the listener.
+/// The cipher suites that Envoy supports, each once: Envoy rejects the listener because of an unsupported one.
 fn known_ciphers(suites: &[String]) -> Vec<String> {
     let mut known: Vec<String> = Vec::with_capacity(suites.len());
     for suite in suites.iter().filter(|suite| is_cipher_suite(suite)) {
@@ -346,19 +346,19 @@ fn starts_with(trust_domain: &str) -> StringMatcher {
     }
 }
 
-/// Demands a name that one of these matches.
+/// Requires a name that one of these matches.
 #[allow(deprecated, reason = "Envoy's newer field needs the kind of each name; these match names of any kind")]
 fn matching(names: Vec<StringMatcher>) -> CertificateValidationContext {
     CertificateValidationContext { match_subject_alt_names: names, ..CertificateValidationContext::default() }
 }
 
-/// Whether a server of the user's serves files as secrets to the proxy.
+/// Whether a user's server serves files as secrets to the proxy.
 fn has_file_server(view: &View<'_>) -> bool {
     view.proxy().meta("file-credential").as_deref() == Some("true")
 }
 
 impl Files {
-    /// Those of the proxy's metadata.
+    /// The files in the proxy's metadata.
     fn of_proxy(view: &View<'_>) -> Self {
         let file = |key: &str| view.proxy().meta(key).map(|file| file.to_string()).unwrap_or_default();
         Self {
@@ -368,7 +368,7 @@ impl Files {
         }
     }
 
-    /// The secret of certificate and key; the workload's own where either is missing.
+    /// The secret of certificate and key; the workload's own if either is missing.
     fn certificate(&self, own_server: bool) -> SdsSecretConfig {
         if self.certificate.is_empty() || self.key.is_empty() {
             return sds::secret(sds::WORKLOAD);
@@ -376,7 +376,7 @@ impl Files {
         sds::file_secret(&format!("file-cert:{}~{}", self.certificate, self.key), own_server)
     }
 
-    /// The secret of the roots; the mesh's where there are none.
+    /// The secret of the roots; the mesh's if none are set.
     fn roots(&self, own_server: bool) -> SdsSecretConfig {
         if self.roots.is_empty() {
             return sds::secret(sds::ROOT);

@@ -1,4 +1,4 @@
-//! Filters that resolve the host that a request or a TLS handshake names.
+//! Filters that resolve the host of a request or the SNI of a TLS handshake.
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::cluster::v3::cluster::DnsLookupFamily;
@@ -20,13 +20,13 @@ use navarch_push::proxy::IpFamilies;
 use navarch_push::view::View;
 use navarch_registry::model::{Resolution, Service};
 
-/// The DNS cache of hosts that no service knows; cluster and filters share it by this name.
+/// The DNS cache for hosts that no service declares; cluster and filters share it by this name.
 const ALLOW_ANY_CACHE: &str = "allow_any_dfp_dns_cache";
 
 /// Default address of the agent's DNS server.
 const AGENT_DNS: (&str, u32) = ("127.0.0.1", 15053);
 
-/// Whether requests for a service are resolved by the name that they carry.
+/// Whether requests for a service are resolved by the host that they contain.
 #[must_use]
 pub fn resolves_by_name(service: &Service) -> bool {
     service.key.hostname.is_wildcard() && service.resolution == Resolution::DynamicDns
@@ -49,13 +49,13 @@ pub fn sni_filter(view: &View<'_>, service: &Service, port: u16) -> Filter {
     network_filter("envoy.extensions.filters.network.sni_dynamic_forward_proxy", &config)
 }
 
-/// Resolves the host of requests that no service knows (`ALLOW_ANY_DYNAMIC_DNS`).
+/// Resolves the host of requests for hosts that no service declares (`ALLOW_ANY_DYNAMIC_DNS`).
 #[must_use]
 pub fn allow_any_filter(view: &View<'_>) -> HttpFilter {
     resolving(allow_any_cache(view))
 }
 
-/// The DNS cache of hosts that no service knows. With DNS capture the agent resolves.
+/// The DNS cache for hosts that no service declares. With DNS capture the agent resolves.
 #[must_use]
 pub fn allow_any_cache(view: &View<'_>) -> DnsCacheConfig {
     let proxy = view.proxy();
@@ -79,7 +79,7 @@ pub fn allow_any_cache(view: &View<'_>) -> DnsCacheConfig {
     config
 }
 
-/// Reads `host:port`; what cannot be read is the default.
+/// Parses `host:port`; returns the default if invalid.
 fn agent_dns(address: &str) -> (String, u32) {
     let (host, port) = match address.rsplit_once(':') {
         Some((host, port)) => (host.trim_matches(['[', ']']), port.parse().unwrap_or(AGENT_DNS.1)),
@@ -88,7 +88,7 @@ fn agent_dns(address: &str) -> (String, u32) {
     (if host == "localhost" { AGENT_DNS.0.to_owned() } else { host.to_owned() }, port)
 }
 
-/// The DNS cache of a wildcard service, by the name that its cluster gives it.
+/// The DNS cache of a wildcard service, with the same name as in its cluster.
 fn service_cache(view: &View<'_>, service: &Service) -> DnsCacheConfig {
     DnsCacheConfig {
         name: dns_cache_name(&service.key.hostname),
@@ -97,7 +97,7 @@ fn service_cache(view: &View<'_>, service: &Service) -> DnsCacheConfig {
     }
 }
 
-/// A filter that resolves with this cache.
+/// A filter with this cache.
 fn resolving(cache: DnsCacheConfig) -> HttpFilter {
     let config = FilterConfig {
         implementation_specifier: Some(filter_config::ImplementationSpecifier::DnsCacheConfig(cache)),
@@ -112,13 +112,13 @@ pub fn dns_cache_name(host: &Hostname) -> String {
     format!("{host}_dfp_dns_cache")
 }
 
-/// Which address families the proxy resolves names to: those that it has itself.
+/// The address families that the proxy resolves names to: those that it has itself.
 #[must_use]
 pub fn lookup_family(view: &View<'_>) -> DnsLookupFamily {
     let settings = &view.mesh().settings;
     match view.proxy().families() {
         IpFamilies::V4 => DnsLookupFamily::V4Only,
-        // There may be an IPv4 interface that the pod's addresses do not show.
+        // The node may have an IPv4 interface that the pod's addresses do not contain.
         IpFamilies::V6 if settings.ipv4_for_ipv6_only => DnsLookupFamily::All,
         IpFamilies::V6 => DnsLookupFamily::V6Only,
         IpFamilies::DualV4First | IpFamilies::DualV6First if settings.dual_stack => DnsLookupFamily::All,

@@ -1,4 +1,4 @@
-//! Endpoint pickers of InferencePools: called by Envoy's external processing filter, per route, and applied by the load
+//! Endpoint pickers of InferencePools: called by Envoy's external processing filter, per route, and used by the load
 //! balancing of the pool's cluster.
 
 use navarch_proto::any::pack;
@@ -27,15 +27,15 @@ use navarch_registry::model::Service;
 
 /// The name of the filter.
 pub(crate) const FILTER: &str = "envoy.filters.http.ext_proc";
-/// The metadata by which pickers name endpoints.
+/// The metadata namespace of picked endpoints.
 const NAMESPACE: &str = "envoy.lb";
-/// The endpoint that was picked.
+/// The key of the picked endpoint.
 const PICKED: &str = "x-gateway-destination-endpoint";
-/// The endpoint that served the request.
+/// The key of the endpoint that served the request.
 const SERVED: &str = "x-gateway-destination-endpoint-served";
-/// How long the picker may take, where a route names none. None does.
+/// Timeout of the picker, if a route sets none. No route does.
 const TIMEOUT_SECONDS: i64 = 10;
-/// How long one message may take: long enough for an answer of a model.
+/// Timeout of one message: long enough for a model's response.
 const MESSAGE_TIMEOUT_SECONDS: i64 = 1000;
 
 /// Whether a service is generated for an InferencePool.
@@ -44,7 +44,7 @@ pub(crate) fn is_pool(service: &Service) -> bool {
     service.labels.get(SEMANTICS_LABEL).is_some_and(|semantics| **semantics == *POOL_SEMANTICS)
 }
 
-/// Disabled by default; routes enable it with their picker.
+/// The filter, disabled by default; routes enable it with their picker.
 #[must_use]
 pub(crate) fn filter() -> HttpFilter {
     let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
@@ -89,13 +89,13 @@ pub(crate) fn per_route(picker: &EndpointPicker) -> Any {
     pack(&ExtProcPerRoute { r#override: Some(ext_proc_per_route::Override::Overrides(overrides)) })
 }
 
-/// A service of gRPC by its cluster.
+/// A gRPC service by its cluster.
 fn service(cluster_name: String) -> GrpcService {
     let envoy = grpc_service::EnvoyGrpc { cluster_name, ..grpc_service::EnvoyGrpc::default() };
     GrpcService { target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(envoy)), ..GrpcService::default() }
 }
 
-/// Sends requests to the endpoint that was picked; to each in turn where none was.
+/// Uses the picked endpoint; round robin without one.
 #[must_use]
 pub(crate) fn load_balancing() -> LoadBalancingPolicy {
     let policy = |name: &str, config: Any| LoadBalancingPolicy {

@@ -40,7 +40,7 @@ use navarch_push::view::View;
 use navarch_registry::model::Service;
 use navarch_registry::protocol::Protocol;
 
-/// What makes one connection manager differ from the others of its class.
+/// The settings in which connection managers of a class differ.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches of one message")]
 pub struct HttpOptions<'a> {
@@ -48,30 +48,31 @@ pub struct HttpOptions<'a> {
     pub class: ListenerClass,
     /// The stat prefix, without the delimiter.
     pub stat_prefix: &'a str,
-    /// Where its routes are.
+    /// The source of its routes.
     pub routes: Routes,
-    /// What the port declares.
+    /// The declared protocol of the port.
     pub protocol: Protocol,
-    /// Whether the peer's address counts as the client's.
+    /// Whether the peer's address is used as the client's.
     pub use_remote_address: bool,
-    /// Whether the connection came through HBONE, which already carried the peer's metadata.
+    /// Whether the connection came through HBONE, which already transferred the peer's metadata.
     pub hbone: bool,
-    /// Whether peer metadata may be kept from places outside of the mesh, where the proxy's settings say so.
+    /// Whether peer metadata may be withheld from destinations outside the mesh, if the proxy's settings say so.
     pub may_skip_external_metadata: bool,
-    /// The service that the listener is for, where it is for one.
+    /// The service of the listener, if any.
     pub service: Option<&'a Service>,
-    /// Whether hosts that no service knows are resolved by their name.
+    /// Whether hosts that no service declares are resolved by name.
     pub resolves_unknown_hosts: bool,
-    /// Whether it is a waypoint's, for the service or for workloads.
+    /// Whether it is of a waypoint, for the service or for workloads.
     pub waypoint: bool,
-    /// How peers are known.
+    /// How peers are identified.
     pub peers: Peers,
-    /// The port by which extensions are chosen: of the workload on the way in, else of the listener. 0 is none.
+    /// The port by which extensions are selected: inbound that of the workload, else that of the listener. 0 means
+    /// none.
     pub port: u16,
 }
 
 impl HttpOptions<'_> {
-    /// What is needed at least; nothing is switched on.
+    /// The minimal options; no feature is enabled.
     #[must_use]
     pub fn new(class: ListenerClass, routes: Routes, protocol: Protocol) -> Self {
         Self {
@@ -91,20 +92,20 @@ impl HttpOptions<'_> {
     }
 }
 
-/// Where the routes of a connection manager are.
+/// The source of the routes of a connection manager.
 #[derive(Clone, Debug)]
 pub enum Routes {
     /// A resource of this name.
     Rds(String),
-    /// In place.
+    /// Inline.
     Inline(Box<RouteConfiguration>),
 }
 
-/// What all connection managers of a class share.
+/// The common part of all connection managers of a class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BaseOf {
     class: ListenerClass,
-    /// The service that it is for, at its waypoint.
+    /// The service, at its waypoint.
     service: Option<PolicyService>,
 }
 
@@ -125,16 +126,16 @@ impl Query for TellsClient {
 
 impl ProxyQuery for TellsClient {}
 
-/// The shared part of connection managers.
+/// The common part of connection managers.
 #[derive(Clone, Debug, PartialEq)]
 struct Base {
-    /// All that is set alike, without filters.
+    /// All common fields, without filters.
     manager: HttpConnectionManager,
-    /// Filters after gRPC-Web and before those that count.
+    /// Filters after gRPC-Web and before those for metrics.
     filters: Vec<HttpFilter>,
-    /// Those that count.
+    /// The filters for metrics.
     metrics: Vec<HttpFilter>,
-    /// That of sessions, if there are any.
+    /// The session filter, if any.
     session: Option<HttpFilter>,
     /// The last filter.
     router: HttpFilter,
@@ -148,7 +149,7 @@ pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConn
     let filters = http_filters(view, &options, &base, service);
     let HttpOptions { stat_prefix, routes, use_remote_address, .. } = options;
     let mut manager = base.manager.clone();
-    // A semicolon ends the prefix: Envoy's own names go on with dots, which addresses hold, too.
+    // The prefix ends with a semicolon: Envoy's own names continue with dots, which addresses also contain.
     manager.stat_prefix = format!("{stat_prefix};");
     manager.use_remote_address = Some(use_remote_address);
     if use_remote_address || view.mesh().settings.hcm_internal_networks {
@@ -159,7 +160,7 @@ pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConn
         Routes::Inline(routes) => RouteSpecifier::RouteConfig(*routes),
     });
     if options.waypoint {
-        // No certificate comes with what came through a tunnel.
+        // Traffic from a tunnel has no certificate.
         manager.set_current_client_cert_details = None;
         manager.forward_client_cert_details = match *view.derived(&TellsClient) {
             true => ForwardClientCertDetails::AlwaysForwardOnly.into(),
@@ -224,7 +225,7 @@ fn http_filters(
     filters
 }
 
-/// Adds the filters of policies, and the extensions among them; returns the extensions that come after.
+/// Adds the filters of policies, and the extensions among them; returns the extensions after these.
 fn guard(
     view: &View<'_>,
     options: &HttpOptions<'_>,
@@ -263,7 +264,7 @@ impl Query for BaseOf {
         let tracing = view.get(&HttpTracingOf { class, service: service.clone() });
         let mut manager = HttpConnectionManager {
             upgrade_configs: vec![UpgradeConfig { upgrade_type: "websocket".to_owned(), ..UpgradeConfig::default() }],
-            // Streams may be idle for ever: applications know better.
+            // Streams have no idle timeout, since only applications can choose one.
             stream_idle_timeout: Some(prost_types::Duration::default()),
             common_http_protocol_options: idle_timeout(view)
                 .map(|timeout| HttpProtocolOptions { idle_timeout: Some(timeout), ..HttpProtocolOptions::default() }),
@@ -297,7 +298,7 @@ impl Query for BaseOf {
     }
 }
 
-/// What the proxy's settings make of headers. Gateways decide on the client's certificate by their topology.
+/// Header settings of the proxy. Gateways handle the client's certificate by their topology.
 fn apply_headers(headers: &HeaderSettings, class: ListenerClass, manager: &mut HttpConnectionManager) {
     manager.server_name.clone_from(&headers.server_name);
     manager.server_header_transformation = headers.server_transformation().into();
@@ -328,7 +329,7 @@ fn normalize_paths(view: &View<'_>, manager: &mut HttpConnectionManager) {
     manager.path_with_escaped_slashes_action = escaped.into();
 }
 
-/// Random ids of requests; they may say whether a request is traced.
+/// Random request ids; they may determine whether a request is traced.
 fn request_id(decides_tracing: bool) -> RequestIdExtension {
     let config = UuidRequestIdConfig {
         use_request_id_for_trace_sampling: Some(decides_tracing),
@@ -337,7 +338,7 @@ fn request_id(decides_tracing: bool) -> RequestIdExtension {
     RequestIdExtension { typed_config: Some(pack(&config)) }
 }
 
-/// HTTP/1.1 headers as they came.
+/// Preserves the case of HTTP/1.1 headers.
 fn preserved_case() -> HeaderKeyFormat {
     let formatter = TypedExtensionConfig {
         name: "preserve_case".to_owned(),

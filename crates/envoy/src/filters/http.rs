@@ -19,16 +19,16 @@ use prost_types::{Any, Struct, Value};
 use super::class::ListenerClass;
 use navarch_push::view::View;
 
-/// The type that peer metadata filters are configured with.
+/// The configuration type of peer metadata filters.
 pub(crate) const PEER_METADATA_TYPE: &str = "type.googleapis.com/io.istio.http.peer_metadata.Config";
 
-/// A filter of this name and configuration.
+/// A filter with this name and configuration.
 #[must_use]
 pub fn filter<M: Message + Name>(name: &str, config: &M) -> HttpFilter {
     packed_filter(name, pack(config))
 }
 
-/// A filter of this name and already packed configuration.
+/// A filter with this name and packed configuration.
 #[must_use]
 pub fn packed_filter(name: &str, config: Any) -> HttpFilter {
     HttpFilter {
@@ -38,7 +38,7 @@ pub fn packed_filter(name: &str, config: Any) -> HttpFilter {
     }
 }
 
-/// Cross-origin policies, which routes set.
+/// CORS policies, which routes set.
 #[must_use]
 pub fn cors() -> HttpFilter {
     filter("envoy.filters.http.cors", &Cors::default())
@@ -61,26 +61,26 @@ pub fn grpc_stats() -> HttpFilter {
     filter("envoy.filters.http.grpc_stats", &config)
 }
 
-/// Turns gRPC-Web into gRPC.
+/// Converts gRPC-Web to gRPC.
 #[must_use]
 pub fn grpc_web() -> HttpFilter {
     filter("envoy.filters.http.grpc_web", &GrpcWeb {})
 }
 
-/// Sessions that stick to an endpoint, which routes set.
+/// Persistent sessions, which routes set.
 #[must_use]
 pub fn empty_stateful_session() -> HttpFilter {
     filter("envoy.filters.http.stateful_session", &StatefulSession::default())
 }
 
-/// Routes; always the last.
+/// The router; always the last filter.
 #[must_use]
 pub fn router(suppress_envoy_headers: bool) -> HttpFilter {
     filter("envoy.filters.http.router", &Router { suppress_envoy_headers, ..Router::default() })
 }
 
-/// Istio's ALPN filter: upstream TLS offers the protocol of the request, in Istio's names and in standard ones. `None` when the
-/// proxy lacks it.
+/// Istio's ALPN filter: upstream TLS offers the protocol of the request, with Istio's names and standard ones. `None`
+/// if the proxy does not support it.
 #[must_use]
 pub fn alpn(view: &View<'_>) -> Option<HttpFilter> {
     if !view.mesh().settings.alpn_filter || !view.proxy().supports("istio.alpn") {
@@ -100,7 +100,7 @@ pub fn alpn(view: &View<'_>) -> Option<HttpFilter> {
     Some(filter("istio.alpn", &config))
 }
 
-/// Istio's exchange of peer metadata over HTTP headers. `None` when it is off or the proxy lacks it.
+/// Istio's exchange of peer metadata over HTTP headers. `None` if disabled or if the proxy does not support it.
 #[must_use]
 pub fn metadata_exchange(view: &View<'_>, class: ListenerClass, skip_external: bool) -> Option<HttpFilter> {
     let settings = &view.mesh().settings;
@@ -124,7 +124,7 @@ pub fn metadata_exchange(view: &View<'_>, class: ListenerClass, skip_external: b
     Some(packed_filter("istio.metadata_exchange", typed_struct(PEER_METADATA_TYPE, fields)))
 }
 
-/// Tells further labels, a list with commas, where any are set.
+/// Adds further labels, a comma-separated list, if any are set.
 pub(super) fn add_labels(fields: &mut BTreeMap<String, Value>, labels: &str) {
     if !labels.is_empty() {
         let labels: BTreeSet<&str> = labels.split(',').collect();
@@ -132,7 +132,7 @@ pub(super) fn add_labels(fields: &mut BTreeMap<String, Value>, labels: &str) {
     }
 }
 
-/// A message as JSON in an envelope, so that control planes need not know its type.
+/// A message as JSON in an envelope, so that control planes do not need its type.
 #[must_use]
 pub fn typed_struct(type_url: &str, fields: BTreeMap<String, Value>) -> Any {
     pack(&TypedStruct { type_url: type_url.to_owned(), value: Some(Struct { fields }) })

@@ -17,19 +17,19 @@ impl Query for AtLeast {
 
 impl ProxyQuery for AtLeast {}
 
-/// Whether the proxy is of this version or newer. One that does not say its version is of the newest.
+/// Whether the proxy has this version or a newer one. A proxy without a version counts as the newest.
 #[must_use]
 pub fn at_least(view: &View<'_>, major: u32, minor: u32) -> bool {
     *view.derived(&AtLeast([major, minor, 0]))
 }
 
-/// As [`at_least`], to the patch.
+/// As [`at_least`], including the patch version.
 #[must_use]
 pub fn at_least_patch(view: &View<'_>, version: [u32; 3]) -> bool {
     *view.derived(&AtLeast(version))
 }
 
-/// Reads `1.32`, `1.32.1`, `release-1.32-20260801…`; a patch that is not given is the newest. `None` for anything else.
+/// Parses `1.32`, `1.32.1`, `release-1.32-20260801…`; a missing patch counts as the newest. `None` for anything else.
 fn parse(text: &str) -> Option<[u32; 3]> {
     let mut parts = text.strip_prefix("release-").unwrap_or(text).splitn(3, '.');
     let digits = |part: &str| {

@@ -1,4 +1,4 @@
-//! Listener filters: what looks at a connection before a filter chain is chosen.
+//! Listener filters, which inspect a connection before a filter chain is selected.
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::listener::v3::{ListenerFilter, listener_filter};
@@ -9,13 +9,13 @@ use navarch_proto::envoy::extensions::filters::listener::proxy_protocol::v3::Pro
 use navarch_proto::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use prost::{Message, Name};
 
-/// What the TLS inspector reads at first: Envoy's default of 64 KiB is more than any handshake needs.
+/// Initial read size of the TLS inspector: Envoy's default of 64 KiB is more than any handshake needs.
 const TLS_FIRST_READ: u32 = 512;
 
-/// The mark by which iptables knows a connection that the proxy opened with the client's address.
+/// The iptables mark of connections that the proxy opened with the client's address.
 const TPROXY_MARK: u32 = 1337;
 
-/// A listener filter of this name and configuration.
+/// A listener filter with this name and configuration.
 fn filter<M: Message + Name>(name: &str, config: &M) -> ListenerFilter {
     ListenerFilter {
         name: name.to_owned(),
@@ -24,32 +24,32 @@ fn filter<M: Message + Name>(name: &str, config: &M) -> ListenerFilter {
     }
 }
 
-/// Tells TLS from plain text, and reads SNI and ALPN.
+/// Detects TLS, and reads SNI and ALPN.
 #[must_use]
 pub fn tls_inspector() -> ListenerFilter {
     let config = TlsInspector { initial_read_buffer_size: Some(TLS_FIRST_READ), ..TlsInspector::default() };
     filter("envoy.filters.listener.tls_inspector", &config)
 }
 
-/// Tells HTTP and its version from other plain text.
+/// Detects HTTP and its version.
 #[must_use]
 pub fn http_inspector() -> ListenerFilter {
     filter("envoy.filters.listener.http_inspector", &HttpInspector {})
 }
 
-/// Restores the address that the client meant, which iptables replaced.
+/// Restores the original destination, which iptables replaced.
 #[must_use]
 pub fn original_destination() -> ListenerFilter {
     filter("envoy.filters.listener.original_dst", &OriginalDst {})
 }
 
-/// Goes on with the client's own address.
+/// Uses the client's own address upstream.
 #[must_use]
 pub fn original_source() -> ListenerFilter {
     filter("envoy.filters.listener.original_src", &OriginalSrc { mark: TPROXY_MARK, ..OriginalSrc::default() })
 }
 
-/// Takes the PROXY header off.
+/// Parses and removes the PROXY header.
 #[must_use]
 pub fn proxy_protocol() -> ListenerFilter {
     filter("envoy.filters.listener.proxy_protocol", &ProxyProtocol::default())

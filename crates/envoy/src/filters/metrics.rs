@@ -1,4 +1,4 @@
-//! Filters that count requests and connections.
+//! Filters for metrics of requests and connections.
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::listener::v3::Filter;
@@ -18,16 +18,16 @@ use navarch_push::view::View;
 /// Istio's metrics filter.
 const STATS: &str = "istio.stats";
 
-/// The filters that count for the listeners of a class.
+/// The metrics filters of the listeners of a class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MetricsFiltersOf {
     /// The class.
     pub class: ListenerClass,
-    /// The service that the listeners are for, at its waypoint.
+    /// The service of the listeners, at its waypoint.
     pub service: Option<PolicyService>,
 }
 
-/// The filters that count.
+/// Metrics filters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MetricsFilters {
     /// For HTTP connection managers.

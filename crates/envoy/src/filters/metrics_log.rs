@@ -1,7 +1,7 @@
-//! The access logs out of which the agent makes the metrics of Istio's filter, for Envoys that lack it.
+//! The access logs from which the agent computes the metrics of Istio's filter, for Envoys without it.
 //!
-//! The agent announces support by node metadata. The name of the log selects what is counted; values that entries do not
-//! contain by themselves are in tags: the endpoint, the services of the cluster, identities in certificates, and values of
+//! The agent announces support in node metadata. The name of the log determines what is counted; values that entries do
+//! not contain are in tags: the endpoint, the services of the cluster, identities in certificates, and values of
 //! expressions, which Envoy evaluates.
 
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ use navarch_push::view::View;
 
 /// Default interval at which open connections are reported, as by Istio's filter.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
-/// How many bytes of entries Envoy gathers before it sends them, or waits for a second.
+/// Buffer size in bytes at which Envoy sends entries; it also sends them every second.
 const BUFFER: u32 = 64 << 10;
 /// The filter state object of the gRPC stats filter.
 const GRPC_STATS: &str = "envoy.filters.http.grpc_stats";
@@ -47,18 +47,18 @@ const INTERMEDIATE: [AccessLogType; 3] =
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct MetricsLogsOf {
     pub(super) class: ListenerClass,
-    /// The service that the listeners are for, at its waypoint.
+    /// The service of the listeners, at its waypoint.
     pub(super) service: Option<PolicyService>,
 }
 
-/// The logs by where they are put.
+/// The logs by place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct MetricsLogs {
     /// For HTTP connection managers.
     pub(super) http: Vec<AccessLog>,
     /// For TCP proxies.
     pub(super) tcp: Vec<AccessLog>,
-    /// When TCP proxies write logs, beside at the end; set if there is a log for them.
+    /// When TCP proxies write logs, besides at the end; set if there is a log for them.
     pub(super) tcp_options: Option<TcpAccessLogOptions>,
 }
 
@@ -94,7 +94,7 @@ impl Query for MetricsLogsOf {
                 .push(log("envoy.access_loggers.tcp_grpc", &TcpGrpcAccessLogConfig { common_config: Some(common) }));
             logs.tcp_options = Some(TcpAccessLogOptions {
                 access_log_flush_interval: Some(counting.interval.unwrap_or(REPORT_INTERVAL).to_proto()),
-                // A server's proxy connects to the application before the client has shown its certificate.
+                // A server's proxy connects to the application before the client has sent its certificate.
                 flush_access_log_on_connected: reporter_of(view, self.class) != Reporter::Destination,
                 flush_access_log_on_start: false,
             });
@@ -103,7 +103,7 @@ impl Query for MetricsLogsOf {
     }
 }
 
-/// Whether the proxy's agent makes metrics out of logs.
+/// Whether the proxy's agent computes metrics from logs.
 pub(crate) fn are_taken(view: &View<'_>) -> bool {
     let proxy = view.proxy();
     match proxy.kind() {
@@ -115,7 +115,7 @@ pub(crate) fn are_taken(view: &View<'_>) -> bool {
         && proxy.supports("envoy.access_loggers.http_grpc")
 }
 
-/// The side that listeners of a class are on.
+/// The side of the listeners of a class.
 fn reporter_of(view: &View<'_>, class: ListenerClass) -> Reporter {
     match class {
         _ if view.proxy().kind() == ProxyKind::Waypoint => Reporter::Waypoint,
@@ -124,13 +124,13 @@ fn reporter_of(view: &View<'_>, class: ListenerClass) -> Reporter {
     }
 }
 
-/// The filter that keeps the log of a user from what is written before a connection ends.
+/// The filter that restricts a user's log to the end of connections.
 pub(super) fn at_end() -> AccessLogFilter {
     let types = INTERMEDIATE.into_iter().map(i32::from).collect();
     AccessLogFilter { filter_specifier: Some(FilterSpecifier::LogTypeFilter(LogTypeFilter { types, exclude: true })) }
 }
 
-/// Where to log, what, and under which name.
+/// The log destination, its content and its name.
 fn common(view: &View<'_>, class: ListenerClass, counting: &Counting) -> CommonGrpcAccessLogConfig {
     let reporter = reporter_of(view, class);
     let mut tags = vec![of_metadata(SERVICES_TAG, metadata_kind::Kind::Cluster(metadata_kind::Cluster {}))];
@@ -179,13 +179,13 @@ struct Values<'a> {
 }
 
 impl Values<'_> {
-    /// What a label is set to; `None` if Envoy could not evaluate it.
+    /// The value of a label; `None` if Envoy could not evaluate it.
     fn of(&mut self, label: &str, expression: &str) -> Option<LabelValue> {
         let expression = expression.trim();
         if let Some(text) = plain_text(expression) {
             return Some(LabelValue::Literal(text.to_owned()));
         }
-        // The command ends with these signs, and it is of one line.
+        // The command ends with these characters, and must be on one line.
         let fits = !expression.contains(")%") && !expression.contains(['\n', '\r']);
         let checked = check_cel(expression).map_err(|fault| fault.to_string());
         let checked = checked.and_then(|()| match fits {
@@ -202,7 +202,7 @@ impl Values<'_> {
     }
 }
 
-/// The text that an expression is, if it is nothing else.
+/// The string literal of an expression that is nothing else.
 fn plain_text(expression: &str) -> Option<&str> {
     let quote = expression.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
     let inner = expression.strip_prefix(quote)?.strip_suffix(quote)?;

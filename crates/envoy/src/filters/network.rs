@@ -1,4 +1,4 @@
-//! Network filters: what a connection passes that is not taken apart as HTTP.
+//! Network filters, for connections that are not parsed as HTTP.
 
 use std::collections::BTreeMap;
 
@@ -19,19 +19,19 @@ use super::http::{add_labels, bool_value, text, typed_struct};
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
 
-/// The type that the metadata exchange over TCP is configured with.
+/// The configuration type of the metadata exchange over TCP.
 const METADATA_EXCHANGE_TYPE: &str = "type.googleapis.com/envoy.tcp.metadataexchange.config.MetadataExchange";
 
-/// How long one Redis operation may take.
+/// Timeout of one Redis operation.
 const REDIS_TIMEOUT: prost_types::Duration = prost_types::Duration { seconds: 5, nanos: 0 };
 
-/// A filter of this name and configuration.
+/// A filter with this name and configuration.
 #[must_use]
 pub fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {
     packed_network_filter(name, pack(config))
 }
 
-/// A filter of this name and already packed configuration.
+/// A filter with this name and packed configuration.
 #[must_use]
 pub fn packed_network_filter(name: &str, config: Any) -> Filter {
     Filter { name: name.to_owned(), config_type: Some(filter::ConfigType::TypedConfig(config)) }
@@ -59,7 +59,7 @@ pub fn tcp_proxy(stat_prefix: &str, cluster: &str) -> TcpProxy {
     }
 }
 
-/// Istio's exchange of peer metadata over TCP. `None` when it is off or the proxy lacks it.
+/// Istio's exchange of peer metadata over TCP. `None` if disabled or if the proxy does not support it.
 #[must_use]
 pub fn metadata_exchange(view: &View<'_>) -> Option<Filter> {
     let settings = &view.mesh().settings;
@@ -74,8 +74,7 @@ pub fn metadata_exchange(view: &View<'_>) -> Option<Filter> {
     Some(packed_network_filter("istio.metadata_exchange", typed_struct(METADATA_EXCHANGE_TYPE, fields)))
 }
 
-/// The last filters of a chain of this protocol: those that understand the protocol, and the TCP proxy where they do not
-/// end the connection themselves.
+/// The last filters of a chain of this protocol: those of the protocol, and the TCP proxy unless they are terminal.
 #[must_use]
 pub fn protocol_stack(
     view: &View<'_>,
@@ -118,7 +117,7 @@ fn mysql(stat_prefix: &str) -> Filter {
     network_filter("envoy.filters.network.mysql_proxy", &config)
 }
 
-/// Speaks Redis to both sides.
+/// The Redis proxy.
 fn redis(stat_prefix: &str, cluster: &str) -> Filter {
     let catch_all = prefix_routes::Route { cluster: cluster.to_owned(), ..prefix_routes::Route::default() };
     let config = RedisProxy {

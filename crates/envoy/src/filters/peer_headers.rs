@@ -1,7 +1,7 @@
 //! Peer metadata exchange for proxies without Istio's filter, by the same headers.
 //!
-//! The client's proxy writes them, from its own environment; the server's puts them where access logs find them, so that
-//! the application does not see them.
+//! The client's proxy sets them, from its own environment; the server's moves them to where access logs read them, so
+//! that the application does not get them.
 
 use navarch_proto::envoy::config::common::mutation_rules::v3::{HeaderMutation as Mutation, header_mutation};
 use navarch_proto::envoy::config::core::v3::header_value_option::HeaderAppendAction;
@@ -19,12 +19,12 @@ use navarch_api::metrics_log::{
 };
 use navarch_push::view::View;
 
-/// The headers, each with the variable that it is written from and the key that it is kept under.
+/// The headers, each with the environment variable of its value and its metadata key.
 const HEADERS: [(&str, &str, &str); 2] =
     [(PEER_HEADER, PEER_VARIABLE, PEER_KEY), (PEER_ID_HEADER, PEER_ID_VARIABLE, PEER_ID_KEY)];
 
-/// The filter for listeners of a class; `None` where Istio's exchange is off, or nobody uses the result. Where headers
-/// may not leave the mesh none are written, as the place of a request is not known yet.
+/// The filter for listeners of a class; `None` if Istio's exchange is disabled, or the result is not used. If headers
+/// may not leave the mesh none are set, since the destination of a request is not known yet.
 pub(super) fn filter_of(view: &View<'_>, class: ListenerClass, skip_external: bool) -> Option<HttpFilter> {
     if !view.mesh().settings.metadata_exchange || !metrics_log::are_taken(view) {
         return None;
@@ -46,14 +46,14 @@ pub(super) fn filter_of(view: &View<'_>, class: ListenerClass, skip_external: bo
     };
     let mutations = Mutations {
         request_mutations: HEADERS.map(request).into(),
-        // A server with Istio's proxy answers with its own.
+        // A server with Istio's proxy responds with its own headers.
         response_mutations: HEADERS.map(|(header, _, _)| removed(header)).into(),
         ..Mutations::default()
     };
     Some(filter(name, &HeaderMutation { mutations: Some(mutations), ..HeaderMutation::default() }))
 }
 
-/// Keeps a header out of the request's way.
+/// Moves a header of the request to metadata.
 fn kept(header: &str, key: &str) -> Rule {
     let place =
         KeyValuePair { metadata_namespace: PEER_NAMESPACE.to_owned(), key: key.to_owned(), ..KeyValuePair::default() };
@@ -72,7 +72,7 @@ fn written(header: &str, variable: &str) -> Mutation {
     Mutation { action: Some(header_mutation::Action::Append(option)) }
 }
 
-/// Takes a header away.
+/// Removes a header.
 fn removed(header: &str) -> Mutation {
     Mutation { action: Some(header_mutation::Action::Remove(header.to_owned())) }
 }

@@ -7,7 +7,7 @@ use navarch_push::notice::Unavailable;
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
 
-/// The service that a provider names, as Envoy reaches it.
+/// The service of a provider, and its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderCluster {
     /// The service's host.
@@ -16,14 +16,14 @@ pub struct ProviderCluster {
     pub cluster: String,
 }
 
-/// The provider of this name, case aside.
+/// The provider of this name, case-insensitively.
 #[must_use]
 pub fn find<'a>(providers: &'a [ExtensionProvider], name: &str) -> Option<&'a ExtensionProvider> {
     providers.iter().find(|provider| provider.name.eq_ignore_ascii_case(name))
 }
 
-/// Finds the cluster of a provider's service: `host`, which only one namespace may declare, or `namespace/host`. `None` when
-/// there is no such service, or more than one, which is counted for this kind of provider, in Istio's word.
+/// Finds the cluster of a provider's service: `host`, which only one namespace may declare, or `namespace/host`. `None`
+/// if there is no such service, or more than one, which is counted for this kind of provider, under Istio's name.
 #[must_use]
 pub fn cluster(view: &View<'_>, kind: &'static str, service: &str, port: u32) -> Option<ProviderCluster> {
     let found = known_cluster(view, service, port);
@@ -33,7 +33,7 @@ pub fn cluster(view: &View<'_>, kind: &'static str, service: &str, port: u32) ->
     found
 }
 
-/// The cluster of a service, if there is one.
+/// The cluster of a service, if it exists.
 fn known_cluster(view: &View<'_>, service: &str, port: u32) -> Option<ProviderCluster> {
     if service.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Which headers a proxy sets, keeps and hides (`ProxyConfig.proxyHeaders`).
+//! The headers that a proxy sets, preserves and hides (`ProxyConfig.proxyHeaders`).
 
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
     ForwardClientCertDetails as Forward, ServerHeaderTransformation, SetCurrentClientCertDetails,
@@ -19,27 +19,27 @@ pub struct HeaderSettingsOf {
     pub class: ListenerClass,
 }
 
-/// What becomes of headers.
+/// Header settings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a header of its own, switched by itself")]
 pub struct HeaderSettings {
-    /// The value of `Server`; empty leaves it to Envoy.
+    /// The value of `Server`; empty means Envoy's default.
     pub server_name: String,
-    /// Whether an application's own `Server` stays.
+    /// Whether an application's own `Server` is kept.
     pub pass_server_through: bool,
-    /// What becomes of the client's certificate.
+    /// The handling of the client's certificate header.
     pub forwarded_client_cert: ForwardClientCertDetails,
     /// Which details of the client certificate are forwarded.
     pub client_cert: ClientCertParts,
     /// Whether routes add the attempt count header.
     pub attempt_count: bool,
-    /// Whether `X-Request-Id` is made where it is missing.
+    /// Whether `X-Request-Id` is generated if missing.
     pub generate_request_id: bool,
-    /// Whether Envoy's other `X-Envoy-*` headers are left out.
+    /// Whether Envoy's other `X-Envoy-*` headers are suppressed.
     pub suppress_debug_headers: bool,
-    /// Whether peer metadata is kept from places outside of the mesh.
+    /// Whether peer metadata is not sent to destinations outside the mesh.
     pub skip_external_metadata: bool,
-    /// Whether HTTP/1.1 headers keep their case.
+    /// Whether the case of HTTP/1.1 headers is preserved.
     pub preserve_case: bool,
     /// Whether `X-Forwarded-Port` is appended.
     pub x_forwarded_port: bool,
@@ -53,7 +53,7 @@ pub struct HeaderSettings {
 pub struct ClientCertParts {
     /// Its subject.
     pub subject: bool,
-    /// The whole of it.
+    /// The whole certificate.
     pub cert: bool,
     /// The whole chain.
     pub chain: bool,
@@ -74,7 +74,7 @@ impl Query for HeaderSettingsOf {
 impl ProxyQuery for HeaderSettingsOf {}
 
 impl HeaderSettings {
-    /// What `headers` make of the defaults of a class.
+    /// The defaults of a class, with the settings of `headers`.
     #[must_use]
     pub fn new(headers: Option<&ProxyHeaders>, class: ListenerClass) -> Self {
         let default_server = match class {
@@ -114,7 +114,7 @@ impl HeaderSettings {
         }
     }
 
-    /// What becomes of `Server`, for Envoy.
+    /// Envoy's value of the `Server` handling.
     #[must_use]
     pub fn server_transformation(&self) -> ServerHeaderTransformation {
         if self.pass_server_through {
@@ -126,7 +126,7 @@ impl HeaderSettings {
 }
 
 impl ClientCertParts {
-    /// What `details` make of the defaults.
+    /// The defaults with the settings of `details`.
     fn new(details: Option<&Details>) -> Self {
         let told = |part: fn(&Details) -> Option<bool>, default: bool| details.and_then(part).unwrap_or(default);
         Self {
@@ -138,7 +138,7 @@ impl ClientCertParts {
         }
     }
 
-    /// Envoy's message.
+    /// The Envoy message.
     #[must_use]
     pub fn to_proto(&self) -> SetCurrentClientCertDetails {
         let Self { subject, cert, chain, dns, uri } = *self;
@@ -146,7 +146,7 @@ impl ClientCertParts {
     }
 }
 
-/// Envoy's value of what becomes of the client's certificate.
+/// Envoy's value of the client certificate handling.
 #[must_use]
 pub fn forward_client_cert(details: ForwardClientCertDetails) -> Forward {
     match details {

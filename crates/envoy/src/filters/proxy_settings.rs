@@ -1,4 +1,4 @@
-//! The `ProxyConfig` that holds for the proxy.
+//! The effective `ProxyConfig` of the proxy.
 
 use serde_json::Value;
 
@@ -7,9 +7,9 @@ use navarch_api::mesh::ProxyConfig;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
-/// The effective `ProxyConfig`: what the proxy was started with (`PROXY_CONFIG` of its metadata), else the mesh's default.
+/// The effective `ProxyConfig`: that of the proxy's start (`PROXY_CONFIG` of its metadata), else the mesh's default.
 ///
-/// Asks for the whole of it: read it only within a [`ProxyQuery`] that makes something small of it, or a query few share.
+/// It reads the whole value: use it only within a [`ProxyQuery`] that derives a small value, or a query that few share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EffectiveProxyConfig;
 
@@ -26,14 +26,14 @@ impl Query for EffectiveProxyConfig {
     }
 }
 
-/// Reads a `ProxyConfig` that came as part of node metadata.
+/// Parses a `ProxyConfig` from node metadata.
 fn parse(text: &str) -> Option<ProxyConfig> {
     let mut json = serde_json::from_str(text).ok()?;
     make_integers(&mut json);
     serde_json::from_value(json).ok()
 }
 
-/// Turns whole numbers into integers: on the wire all numbers of a `google.protobuf.Struct` are doubles.
+/// Converts whole numbers to integers: on the wire all numbers of a `google.protobuf.Struct` are doubles.
 fn make_integers(json: &mut Value) {
     match json {
         Value::Number(number) => {
@@ -67,7 +67,7 @@ pub fn idle_timeout(view: &View<'_>) -> Option<prost_types::Duration> {
     nanos.map(|nanos| Duration::from_nanos(nanos).to_proto())
 }
 
-/// Whether HTTP/1.0 is taken, by the mesh's settings or the proxy's metadata.
+/// Whether HTTP/1.0 is accepted, by the mesh's settings or the proxy's metadata.
 #[must_use]
 pub fn accepts_http10(view: &View<'_>) -> bool {
     view.mesh().settings.http10 || view.proxy().meta("HTTP10").as_deref() == Some("1")

@@ -1,7 +1,7 @@
-//! Which providers log, trace and count for the proxy: the defaults of mesh config, changed by Telemetries.
+//! The logging, tracing and metrics providers of the proxy: the defaults of mesh config, changed by Telemetries.
 //!
-//! One Telemetry without selector holds for the mesh (in the root namespace), one for the namespace, and all that select the
-//! proxy override them. Agrees with Istio's `pilot/pkg/model/telemetry.go`.
+//! One Telemetry without selector applies to the mesh (in the root namespace), one to the namespace, and all that
+//! select the proxy override them. Agrees with Istio's `pilot/pkg/model/telemetry.go`.
 
 mod described;
 mod logging;
@@ -23,10 +23,10 @@ use navarch_api::object::Object;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The Telemetries that hold for the proxy, from the widest to the narrowest.
+/// The Telemetries that apply to the proxy, from the widest to the narrowest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct TelemetriesOf {
-    /// The service of listeners at its waypoint. If it is in another namespace, that overrides the others.
+    /// The service of the listeners at its waypoint. If it is in another namespace, that one takes precedence.
     service: Option<PolicyService>,
 }
 
@@ -40,7 +40,7 @@ impl Query for TelemetriesOf {
         let elsewhere = service.map(|service| &service.namespace).filter(|namespace| !is_own(namespace));
         let wide = namespaces.iter().chain(elsewhere);
         let mut found: Vec<Arc<Object<Telemetry>>> = wide.filter_map(|namespace| whole(view, namespace)).collect();
-        // Only those of one namespace may select it.
+        // Only Telemetries of one namespace may select it.
         let narrow = elsewhere.or_else(|| namespaces.last().filter(is_own));
         for object in narrow.into_iter().flat_map(|namespace| policy::oldest_first::<Telemetry>(view, namespace)) {
             if !is_whole(object) && policy::attaches(view, object, service) {
@@ -51,18 +51,18 @@ impl Query for TelemetriesOf {
     }
 }
 
-/// The Telemetry that holds for all of a namespace: the oldest.
+/// The Telemetry for a whole namespace: the oldest.
 fn whole(view: &View<'_>, namespace: &Namespace) -> Option<Arc<Object<Telemetry>>> {
     policy::oldest_first::<Telemetry>(view, namespace).into_iter().find(|object| is_whole(object)).cloned()
 }
 
-/// Whether a Telemetry is for all of its namespace.
+/// Whether a Telemetry is for its whole namespace.
 fn is_whole(object: &Object<Telemetry>) -> bool {
     let selects = object.spec.selector.as_ref().is_some_and(|selector| !selector.match_labels.is_empty());
     !selects && object.spec.targets().is_empty()
 }
 
-/// The side of requests that the listeners of a class are on. Gateways are clients of what they serve.
+/// The side of the listeners of a class. Gateways are clients of their backends.
 fn side(class: ListenerClass) -> TelemetryMode {
     match class {
         ListenerClass::SidecarInbound => TelemetryMode::Server,
@@ -70,7 +70,7 @@ fn side(class: ListenerClass) -> TelemetryMode {
     }
 }
 
-/// Whether something is meant for a side.
+/// Whether a selector includes a side.
 fn is_for(selector: Option<&TelemetrySelector>, side: TelemetryMode) -> bool {
     selector.is_none_or(|selector| selector.mode == TelemetryMode::ClientAndServer || selector.mode == side)
 }

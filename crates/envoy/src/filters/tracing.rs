@@ -18,19 +18,19 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use tags::TracingSettings;
 
-/// How the HTTP connection managers of a class trace.
+/// The tracing of the HTTP connection managers of a class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HttpTracingOf {
     /// The class.
     pub class: ListenerClass,
-    /// The service that the listeners are for, at its waypoint.
+    /// The service of the listeners, at its waypoint.
     pub service: Option<PolicyService>,
 }
 
-/// How an HTTP connection manager traces.
+/// The tracing of an HTTP connection manager.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpTracing {
-    /// Envoy's message; `None` does not trace.
+    /// The Envoy message; `None` disables tracing.
     pub config: Option<Tracing>,
     /// Whether the sampling decision is packed into the request id.
     pub use_request_id: bool,
@@ -67,7 +67,7 @@ impl Query for HttpTracingOf {
     }
 }
 
-/// Tracing as the proxy's own configuration has it; its tracer is part of its bootstrap.
+/// Tracing by the proxy's own configuration; its tracer is part of its bootstrap.
 fn by_proxy_config(view: &View<'_>) -> Tracing {
     let settings = view.derived(&TracingSettings);
     let mut tracing = Tracing {
@@ -79,7 +79,7 @@ fn by_proxy_config(view: &View<'_>) -> Tracing {
     tracing
 }
 
-/// Traces this share of requests, in percent, and all that a client wants traced.
+/// Sets the percentage of traced requests; requests that a client wants traced always are.
 fn set_sampling(tracing: &mut Tracing, percent: f64) {
     tracing.client_sampling = Some(Percent { value: 100.0 });
     tracing.overall_sampling = Some(Percent { value: 100.0 });

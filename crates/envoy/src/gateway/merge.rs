@@ -1,10 +1,10 @@
-//! Lays the Gateways of a proxy together, by port: what may share one, and which server gives way.
+//! Merges the Gateways of a proxy by port: which servers share one, and which are skipped.
 //!
-//! Agrees in meaning with `mergeGateways` in Istio's `pilot/pkg/model/gateway.go`. The order is that of the Gateways, oldest
-//! first, and of servers as declared: what came first stays. On one port
+//! Agrees in meaning with `mergeGateways` in Istio's `pilot/pkg/model/gateway.go`. The order is that of the Gateways,
+//! oldest first, and of servers as declared: earlier ones take precedence. On one port
 //! - HTTP servers share a listener and its routes;
-//! - servers with TLS share a listener as long as no SNI name comes twice;
-//! - anything else gives way, unless it binds to another address.
+//! - servers with TLS share a listener as long as their SNI names are unique;
+//! - any other server is skipped, unless it binds to another address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
 
-/// All that the proxy serves, laid together.
+/// All merged Gateways of the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct MergedGateways;
 
-/// What the proxy listens to, and what routes it needs for that.
+/// The proxy's listeners, and the routes that they need.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
     /// Servers by port, in the order in which the ports were first declared.
     pub(crate) groups: Vec<ServerGroup>,
-    /// The servers behind each route configuration, in order.
+    /// The servers of each route configuration, in order.
     pub(crate) routes: BTreeMap<String, Vec<Arc<PlannedServer>>>,
-    /// Servers that are served over QUIC as well, by port.
+    /// Servers that are also served over QUIC, by port.
     pub(crate) quic: Vec<ServerGroup>,
     /// The Gateways with a server on some port, in order.
     pub(crate) gateways: Vec<Arc<str>>,
-    /// Whether some server passes TLS on to the cluster that its SNI names.
+    /// Whether a server passes TLS through to the cluster named by its SNI.
     pub(crate) routes_by_sni: bool,
 }
 
 /// Servers that share a port, an address and a protocol.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServerGroup {
-    /// What they share.
+    /// The shared key.
     pub(crate) key: GroupKey,
     /// The route configuration of HTTP servers.
     pub(crate) route_name: String,
@@ -51,28 +51,28 @@ pub(crate) struct ServerGroup {
 /// Port, address and protocol.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GroupKey {
-    /// The port that is listened to.
+    /// The listening port.
     pub(crate) port: u16,
     /// The declared protocol.
     pub(crate) protocol: Protocol,
-    /// The declared address; empty is all.
+    /// The declared address; empty means all addresses.
     pub(crate) bind: String,
 }
 
-/// A plan in the making.
+/// A plan under construction.
 #[derive(Debug, Default)]
 struct Merger {
     /// Whether servers may be served over QUIC.
     quic: bool,
     /// The plan so far.
     plan: Plan,
-    /// Where each group is in [`Plan::groups`]; a Gateway may have as many groups as servers.
+    /// The index of each group in [`Plan::groups`]; a Gateway may have as many groups as servers.
     groups: BTreeMap<GroupKey, usize>,
-    /// Where each group is in [`Plan::quic`].
+    /// The index of each group in [`Plan::quic`].
     quic_groups: BTreeMap<GroupKey, usize>,
-    /// The ports that some server has.
+    /// The ports with a server.
     taken: BTreeSet<u16>,
-    /// The latest group without TLS on each port.
+    /// The last group without TLS on each port.
     plain: BTreeMap<u16, GroupKey>,
     /// Port, address and host of servers with TLS settings.
     tls_hosts: BTreeSet<(u16, String, String)>,
@@ -108,12 +108,13 @@ impl Merger {
         }
     }
 
-    /// Adds a server to a port, unless it must give way. HTTPS is served over QUIC as well where the port `takes_udp`.
+    /// Adds a server to a port, unless it conflicts with an earlier one. HTTPS is also served over QUIC if the port
+    /// `takes_udp`.
     fn add(&mut self, server: PlannedServer, port: u16, takes_udp: bool) {
         if server.server.tls.is_some() && !self.claim_hosts(&server, port) {
             return;
         }
-        // Also where the server then gives way to another on its port, as to istiod.
+        // As in istiod, this applies even if the server is then skipped because of a conflict on its port.
         self.plan.routes_by_sni |= server.handling() == Handling::AutoPassthrough;
         let key = GroupKey { port, protocol: server.protocol, bind: server.server.bind.clone() };
         let server = Arc::new(server);
@@ -142,7 +143,7 @@ impl Merger {
         }
     }
 
-    /// Has a server served over QUIC.
+    /// Adds a server to those over QUIC.
     fn add_quic(&mut self, key: GroupKey, server: Arc<PlannedServer>) {
         let group = self.quic_groups.get(&key).and_then(|index| self.plan.quic.get_mut(*index));
         match group {
@@ -154,8 +155,8 @@ impl Merger {
         }
     }
 
-    /// Notes the hosts of a server with TLS settings. False if another of the same port and address has one of them: Envoy
-    /// refuses a listener with equal matches.
+    /// Adds the hosts of a server with TLS settings. Returns false if another server of the same port and address has
+    /// one of them: Envoy rejects a listener with equal matches.
     fn claim_hosts(&mut self, server: &PlannedServer, port: u16) -> bool {
         let claims = server.server.hosts.iter().map(|host| (port, server.server.bind.clone(), host.clone()));
         let claims: Vec<_> = claims.collect();
@@ -166,7 +167,7 @@ impl Merger {
         free
     }
 
-    /// Adds a server with TLS to a port that has others. False if its routes are another's already.
+    /// Adds a server with TLS to a port with others. Returns false if its route configuration belongs to another.
     fn add_tls(&mut self, key: GroupKey, server: Arc<PlannedServer>) -> bool {
         if !server.route_name.is_empty() {
             if self.plan.routes.contains_key(&server.route_name) {
@@ -181,7 +182,7 @@ impl Merger {
         true
     }
 
-    /// Starts a group with a server, in place of the one that has its key.
+    /// Starts a group with a server, and replaces a group with the same key.
     fn open(&mut self, key: GroupKey, server: Arc<PlannedServer>) {
         if !ends_tls_or_passes_it_on(&server) {
             self.plain.insert(key.port, key.clone());
@@ -201,13 +202,13 @@ impl Merger {
         self.plan.groups.get_mut(*self.groups.get(key)?)
     }
 
-    /// Adds a group that is not there yet.
+    /// Adds a new group.
     fn append(&mut self, group: ServerGroup) {
         self.groups.insert(group.key.clone(), self.plan.groups.len());
         self.plan.groups.push(group);
     }
 
-    /// Adds an HTTP server to a group of others.
+    /// Adds an HTTP server to an existing group.
     fn join(&mut self, key: &GroupKey, server: Arc<PlannedServer>) {
         if !server.route_name.is_empty() {
             self.plan.routes.entry(server.route_name.clone()).or_default().push(server.clone());

@@ -1,7 +1,7 @@
-//! Which Secrets the Gateways that a proxy serves may refer to by `kubernetes-gateway://`.
+//! The Secrets that the Gateways of a proxy may reference by `kubernetes-gateway://`.
 //!
-//! Such names contain a namespace, so the Gateway's author must be authorized there: the Secret is in the namespace of the
-//! Gateway, and the proxy is the one that the Gateway is for. Agrees with `mergeGateways` in `pilot/pkg/model/gateway.go`.
+//! Such names contain a namespace, so the Gateway's author must be authorized there: the Secret is in the namespace of
+//! the Gateway, and the Gateway is for this proxy. Agrees with `mergeGateways` in `pilot/pkg/model/gateway.go`.
 
 use std::collections::BTreeSet;
 
@@ -14,16 +14,16 @@ use navarch_api::object::Object;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// Names the objects that a Gateway was made from, as `Kind/name…`.
+/// The annotation with the source objects of a Gateway, as `Kind/name…`.
 const PARENTS: &str = "internal.istio.io/parents";
-/// How the parents of what a ListenerSet declares are named.
+/// Prefix of the source of a ListenerSet's listeners.
 const LISTENER_SET: &str = "ListenerSet/";
 
-/// The resource names of the Secrets that the proxy's Gateways may refer to.
+/// The resource names of the Secrets that the proxy's Gateways may reference.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct VerifiedReferences;
 
-/// Whether a Gateway that the proxy serves refers to this Secret, and may.
+/// Whether a Gateway of the proxy references this Secret, and may do so.
 pub(crate) fn refers_to_secret(view: &View<'_>, resource_name: &str) -> bool {
     view.get(&VerifiedReferences).contains(resource_name)
 }
@@ -45,7 +45,7 @@ impl Query for VerifiedReferences {
     }
 }
 
-/// The namespace whose Secrets the Gateway may refer to for this proxy, if the proxy is the one that it is for.
+/// The namespace whose Secrets the Gateway may reference for this proxy, if the Gateway is for it.
 fn trusted_namespace(gateway: &Object<Gateway>, view: &View<'_>) -> Option<Namespace> {
     let annotation =
         |name: &str| gateway.meta.annotations.get(name).map(|value| &**value).filter(|text| !text.is_empty());
@@ -59,12 +59,12 @@ fn trusted_namespace(gateway: &Object<Gateway>, view: &View<'_>) -> Option<Names
     {
         return None;
     }
-    // What a ListenerSet declares may live elsewhere: its Gateway has agreed to it.
+    // Listeners of a ListenerSet may be in another namespace: their Gateway allows it.
     let by_listener_set = annotation(PARENTS).is_some_and(|parents| parents.starts_with(LISTENER_SET));
     (by_listener_set || gateway.meta.key.namespace == own).then(|| gateway.meta.key.namespace.clone())
 }
 
-/// Adds what a server refers to in a namespace.
+/// Adds the references of a server in a namespace.
 fn add_references(server: &Server, namespace: &Namespace, verified: &mut BTreeSet<String>) {
     let Some(tls) = &server.tls else { return };
     let prefix = format!("{GATEWAY_SECRET_PREFIX}{namespace}/");

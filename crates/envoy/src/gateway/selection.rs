@@ -1,4 +1,4 @@
-//! Which Gateways a proxy serves, and on which ports it listens for theirs.
+//! The Gateways that a proxy serves, and its listening ports for them.
 
 use std::sync::Arc;
 
@@ -13,37 +13,37 @@ use navarch_push::view::View;
 use navarch_registry::model::Labels;
 use navarch_registry::protocol::Protocol;
 
-/// Names the services whose workloads serve a Gateway that was made from one of the Gateway API.
+/// The annotation with the services whose workloads serve a Gateway that is generated from the Gateway API.
 const GATEWAY_SERVICE: &str = "internal.istio.io/gateway-service";
-/// The namespace of the object that a Gateway was made from, if it is another.
+/// The namespace of a generated Gateway's source object, if it is another one.
 pub(super) const PARENT_NAMESPACE: &str = "internal.istio.io/parent-namespace";
-/// Says by which rules a Gateway made from another kind of object is read.
+/// The annotation with the semantics of a Gateway that is generated from another kind.
 const SEMANTICS: &str = "internal.istio.io/gateway-semantics";
 /// The ServiceAccount of the workload that the control plane deploys for a Gateway of the Gateway API.
 pub(super) const SERVICE_ACCOUNT: &str = "internal.istio.io/service-account-name";
-/// Services with this label let Gateways name the ports of their workloads only.
+/// The label of services that disables translation of their ports for Gateways.
 const NO_TRANSLATION: &str = "experimental.istio.io/disable-gateway-port-translation";
 
-/// All Gateways, by what chooses among them.
+/// All Gateways, with the fields that select them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct GatewayIndex;
 
-/// What chooses a Gateway.
+/// The fields that select a Gateway.
 #[derive(Clone, Debug, PartialEq)]
 struct IndexedGateway {
-    /// When it was made: the older wins conflicts.
+    /// Creation time: the older one takes precedence in conflicts.
     created: Option<Timestamp>,
     name: NamespacedName,
-    /// The proxies that it is for.
+    /// The proxies that serve it.
     audience: Audience,
-    /// What it was made from.
+    /// Its origin.
     origin: Origin,
 }
 
-/// What a Gateway was made from.
+/// The origin of a Gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// Nothing: it was written as it is.
+    /// An Istio Gateway of a user.
     Itself,
     /// A Gateway of the Gateway API with a workload that is deployed manually.
     GatewayApi,
@@ -51,12 +51,12 @@ enum Origin {
     ManagedGatewayApi,
 }
 
-/// The proxies that a Gateway is for.
+/// The proxies that serve a Gateway.
 #[derive(Clone, Debug, PartialEq)]
 enum Audience {
-    /// Those whose workload has these labels; none is all.
+    /// Proxies whose workload has these labels; without labels all.
     Labels(Arc<Labels>),
-    /// Those that serve one of these services of one namespace.
+    /// Proxies that serve one of these services of one namespace.
     Services(Namespace, Vec<Hostname>),
 }
 
@@ -68,16 +68,17 @@ pub(super) struct SelectedGateways;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SelectedGateway {
     pub(super) name: NamespacedName,
-    /// How its ports become those of the proxy.
+    /// The translation of its ports to those of the proxy.
     pub(super) ports: PortTranslation,
 }
 
-/// How the ports of a Gateway become those that the proxy listens on.
+/// The translation of a Gateway's ports to the proxy's listening ports.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PortTranslation {
-    /// A number is a service's port if one of the proxy's services has it, the first deciding; else it is the proxy's own.
+    /// A number is a service's port if one of the proxy's services has it, the first one deciding; else it is the
+    /// proxy's own.
     FirstOrSame(Arc<Vec<TargetPort>>),
-    /// A number is the port of these services, and of nothing else.
+    /// A number is the port of these services only.
     Services(Vec<TargetPort>),
 }
 
@@ -98,7 +99,7 @@ pub(super) struct TargetPort {
     target: u16,
     /// Whether it is a port for UDP.
     is_udp: bool,
-    /// Whether Gateways chosen by labels may name the service's port.
+    /// Whether Gateways with a label selector may use the service's port.
     translates: bool,
 }
 
@@ -117,7 +118,7 @@ impl Query for GatewayIndex {
     }
 }
 
-/// Takes from a Gateway what chooses it.
+/// The fields of a Gateway that select it.
 fn indexed(gateway: &Object<Gateway>) -> IndexedGateway {
     let annotation = |name: &str| gateway.meta.annotations.get(name).map(|value| &**value);
     let audience = match annotation(GATEWAY_SERVICE) {
@@ -181,8 +182,8 @@ impl Query for SelectedGateways {
     }
 }
 
-/// Beside a Gateway whose workload the control plane deploys, Istio's own Gateways must be of its namespace: else anybody
-/// could join a gateway by taking on its labels.
+/// Removes Istio's own Gateways of other namespaces than that of a Gateway whose workload the control plane deploys:
+/// otherwise any user could add to a gateway by selecting its labels.
 fn part_from_managed(gateways: &mut Vec<(&IndexedGateway, SelectedGateway)>) {
     let managed = gateways.iter().filter(|(gateway, _)| gateway.origin == Origin::ManagedGatewayApi);
     let managed: Vec<Namespace> = managed.map(|(gateway, _)| gateway.name.namespace.clone()).collect();
@@ -223,7 +224,7 @@ impl TargetPort {
 }
 
 impl PortTranslation {
-    /// Whether a service that the proxy serves has this port for UDP.
+    /// Whether a service of the proxy has this port for UDP.
     pub(super) fn takes_udp(&self, number: u16) -> bool {
         let targets = match self {
             Self::FirstOrSame(targets) => targets.as_slice(),
@@ -232,7 +233,7 @@ impl PortTranslation {
         targets.iter().any(|target| target.port == number && target.is_udp)
     }
 
-    /// The ports that the proxy listens on for a port of the Gateway, sorted.
+    /// The proxy's listening ports for a port of the Gateway, sorted.
     pub(super) fn resolve(&self, number: u16) -> Vec<u16> {
         match self {
             Self::FirstOrSame(targets) => {

@@ -8,42 +8,42 @@ use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
 use navarch_registry::protocol::Protocol;
 
-/// A server that was taken into a plan.
+/// A server in a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlannedServer {
     /// The Gateway that declares it.
     pub(crate) gateway: NamespacedName,
-    /// The Gateway as VirtualServices name it: `namespace/name`.
+    /// The Gateway as in VirtualServices: `namespace/name`.
     pub(crate) gateway_name: Arc<str>,
-    /// What is declared. Hosts are `host` or `namespace/host`: `.` and `*` are resolved.
+    /// The declared server. Hosts are `host` or `namespace/host`: `.` and `*` are resolved.
     pub(crate) server: Server,
     /// The declared port's number.
     pub(crate) port: u16,
     /// The declared protocol.
     pub(crate) protocol: Protocol,
-    /// The route configuration that serves it; empty where connections are not taken apart.
+    /// The route configuration; empty if connections are not parsed as HTTP.
     pub(crate) route_name: String,
 }
 
-/// What a server does with connections.
+/// How a server handles connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Handling<'a> {
-    /// Takes HTTP apart.
+    /// Parses HTTP.
     Http,
-    /// Ends TLS and takes HTTP apart.
+    /// Terminates TLS and parses HTTP.
     Https(&'a ServerTlsSettings),
-    /// Ends TLS and passes on what is inside.
+    /// Terminates TLS and forwards the content.
     EndTls(&'a ServerTlsSettings),
-    /// Passes TLS on as VirtualServices say.
+    /// Passes TLS through, by VirtualServices.
     Passthrough,
-    /// Passes TLS on to the cluster that its SNI names.
+    /// Passes TLS through to the cluster named by its SNI.
     AutoPassthrough,
-    /// Passes everything on.
+    /// Forwards bytes.
     Opaque,
 }
 
 impl PlannedServer {
-    /// A server as its Gateway declares it. `listens_on` is the port that is listened to. `None` is one without a port.
+    /// A server from its Gateway. `listens_on` is the listening port. `None` for one without a port.
     pub(crate) fn new(gateway: &NamespacedName, server: &Server, listens_on: u16) -> Option<Self> {
         let port = server.port.as_ref()?;
         let mut planned = Self {
@@ -58,7 +58,7 @@ impl PlannedServer {
         Some(planned)
     }
 
-    /// What it does with connections.
+    /// How it handles connections.
     pub(crate) fn handling(&self) -> Handling<'_> {
         if self.protocol.is_http() {
             return Handling::Http;
@@ -80,18 +80,18 @@ impl PlannedServer {
         }
     }
 
-    /// Whether HTTP is answered with a redirect to HTTPS.
+    /// Whether HTTP requests are redirected to HTTPS.
     pub(crate) fn redirects_to_https(&self) -> bool {
         self.server.tls.as_ref().is_some_and(|tls| tls.https_redirect)
     }
 
-    /// The SNI names that it takes: its hosts without their namespaces, sorted, each once.
+    /// The SNI names that it accepts: its hosts without their namespaces, sorted, each once.
     pub(crate) fn sni_hosts(&self) -> Vec<String> {
         let hosts: BTreeSet<&str> = self.server.hosts.iter().map(|host| split_host(host).1).collect();
         hosts.into_iter().map(str::to_owned).collect()
     }
 
-    /// Its hosts that VirtualServices of a namespace may claim.
+    /// Its hosts that VirtualServices of a namespace may use.
     pub(crate) fn hosts_for<'a>(&'a self, namespace: &Namespace) -> Vec<&'a str> {
         self.hosts().filter(|host| host.is_open_to(namespace)).map(|host| host.host).collect()
     }
@@ -104,8 +104,8 @@ impl PlannedServer {
         })
     }
 
-    /// The name of its route configuration. All HTTP servers of a port share one; each HTTPS server has its own, as it may
-    /// be reached by its own SNI names and certificate only.
+    /// The name of its route configuration. All HTTP servers of a port share one; each HTTPS server has its own, since
+    /// it must only be reachable by its own SNI names and certificate.
     fn name_of_routes(&self, listens_on: u16, port_name: &str) -> String {
         let bind = match self.server.bind.as_str() {
             "" => String::new(),
@@ -124,20 +124,20 @@ impl PlannedServer {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerHost<'a> {
-    /// The namespace whose VirtualServices may use it; `None` is any.
+    /// The namespace whose VirtualServices may use it; `None` means any.
     scope: Option<&'a str>,
     /// The host, wildcards included.
     pub(crate) host: &'a str,
 }
 
 impl ServerHost<'_> {
-    /// Whether VirtualServices of a namespace may claim it.
+    /// Whether VirtualServices of a namespace may use it.
     pub(crate) fn is_open_to(&self, namespace: &Namespace) -> bool {
         self.scope.is_none_or(|scope| scope == "*" || *namespace == scope)
     }
 }
 
-/// Namespace (if it has one) and name of a server's host.
+/// Namespace (if any) and name of a server's host.
 fn split_host(host: &str) -> (Option<&str>, &str) {
     match host.split_once('/') {
         Some((namespace, host)) => (Some(namespace), host),
@@ -145,7 +145,7 @@ fn split_host(host: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Hosts with `./` made the own namespace, and `*/` left out. `*/*` matches everything.
+/// Hosts with `./` replaced by the own namespace, and `*/` removed. `*/*` matches everything.
 fn resolve_hosts(hosts: &[String], own: &Namespace) -> Vec<String> {
     if hosts.iter().any(|host| host == "*/*") {
         return vec!["*".to_owned()];

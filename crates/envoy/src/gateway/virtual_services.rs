@@ -1,4 +1,4 @@
-//! The VirtualServices bound to a gateway, as far as selection needs them.
+//! The VirtualServices bound to a gateway, with the fields for selection.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ struct L4VirtualServices {
     gateway: Arc<str>,
 }
 
-/// The VirtualServices of a gateway that the proxy sees, with their hosts, in the order in which they count.
+/// The VirtualServices of a gateway that the proxy sees, with their hosts, in order of precedence.
 pub(crate) fn hosts_of(view: &View<'_>, gateway: &Arc<str>) -> Arc<Vec<NamedHosts>> {
     sidecar_scope::gateway_hosts(view, gateway)
 }
 
-/// Those of them that have TCP or TLS routes: changes of others reach no listener.
+/// Those with TCP or TLS routes: changes of others affect no listener.
 pub(crate) fn l4_virtual_services(view: &View<'_>, gateway: &Arc<str>) -> Arc<Vec<NamedHosts>> {
     view.get(&L4VirtualServices { gateway: gateway.clone() })
 }

@@ -1,4 +1,4 @@
-//! Where the proxies of a Gateway are reached (istiod's `ResolveGatewayInstances`).
+//! The addresses of a Gateway's proxies (istiod's `ResolveGatewayInstances`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{self, ServiceKey};
 
-/// The label of what the control plane deploys for Gateways.
+/// The label of objects that the control plane deploys for Gateways.
 const MANAGED: &str = "gateway.istio.io/managed";
 
-/// Where some ports of Services are reached.
+/// The addresses of some ports of Services.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct InstancesOf {
     /// The namespace of the Services.
@@ -25,17 +25,17 @@ pub(super) struct InstancesOf {
 /// The value of [`InstancesOf`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Instances {
-    /// Within the cluster, as `host:port`, sorted.
+    /// In-cluster addresses, as `host:port`, sorted.
     pub(super) internal: Vec<String>,
-    /// The addresses of these.
+    /// Their IP addresses.
     pub(super) internal_ips: BTreeSet<String>,
-    /// From outside.
+    /// External addresses.
     pub(super) external: BTreeSet<String>,
-    /// Hosts that have no address for outside yet but will.
+    /// Hosts that do not have an external address yet.
     pub(super) pending: BTreeSet<String>,
-    /// What is not reached, and why, sorted.
+    /// Descriptions of unreachable ports or Services, sorted.
     pub(super) warnings: Vec<String>,
-    /// Whether something of it can never be.
+    /// Whether some of these are permanent.
     pub(super) is_unusable: bool,
 }
 
@@ -61,7 +61,7 @@ impl Query for InstancesOf {
     }
 }
 
-/// Says that a Service is not there.
+/// The message for a missing Service.
 fn not_found(view: &View<'_>, host: &str, namespace: &Namespace) -> String {
     let elsewhere = view.namespaces_of_host(&Hostname::new(host)).unwrap_or_default();
     let elsewhere: Vec<String> = elsewhere.iter().map(|namespace| format!("{:?}", namespace.as_str())).collect();
@@ -104,7 +104,7 @@ impl Instances {
         }
     }
 
-    /// Says that a Service has no endpoints for a port, though it has for others.
+    /// Adds a warning for a port without endpoints of a Service that has endpoints for others.
     fn warn_of_port(
         &mut self,
         service: &model::Service,
@@ -127,14 +127,14 @@ impl Instances {
             ));
             self.is_unusable = true;
         } else if !(is_declared && service.labels.contains_key(MANAGED)) {
-            // What the control plane deploys will have them soon.
+            // Services that the control plane deploys will have them soon.
             self.warnings.push(format!("port {port} not found for hostname {host:?}"));
             self.is_unusable = true;
         }
     }
 }
 
-/// The addresses of a Service within the cluster.
+/// The in-cluster addresses of a Service.
 fn addresses(view: &View<'_>, service: &model::Service) -> Vec<String> {
     let own = &view.mesh().settings.cluster_id;
     let vips = service.cluster_vips.get(own).filter(|vips| !vips.is_empty());
@@ -145,7 +145,7 @@ fn addresses(view: &View<'_>, service: &model::Service) -> Vec<String> {
     }
 }
 
-/// Whether the addresses of a Service for outside are still to come.
+/// Whether the external addresses of a Service are still pending.
 fn is_load_balancer(view: &View<'_>, service: &model::Service) -> bool {
     service.origin.kind == Kind::Service
         && view

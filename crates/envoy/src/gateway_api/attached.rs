@@ -1,4 +1,4 @@
-//! How many routes each listener has.
+//! The number of attached routes of each listener.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use navarch_push::name_parts::part_of;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// How many routes each listener of all Gateways and ListenerSets has.
+/// The number of attached routes of each listener of all Gateways and ListenerSets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AllAttached;
 
-/// How many of some routes each listener has.
+/// For some routes, the number that is attached to each listener.
 type Sums = pair_counts::Sums<ParentObject, String>;
-/// How many routes each listener has.
+/// The number of attached routes of each listener.
 pub(super) type Counts = pair_counts::Counts<String>;
 
-/// How many of the routes of one part each listener has.
+/// For the routes of one part, the number that is attached to each listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AttachedOf(u8);
 
-/// How many routes each listener of one part of all Gateways and ListenerSets has.
+/// The number of attached routes of each listener, for one part of all Gateways and ListenerSets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AttachedIn(u8);
 
-/// How many routes each listener of one Gateway or ListenerSet has.
+/// The number of attached routes of each listener of one Gateway or ListenerSet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Attached(ParentObject);
 
@@ -36,7 +36,8 @@ struct Attached(ParentObject);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AttachedTo(RouteName);
 
-/// How many routes each listener of a Gateway or ListenerSet has, by name; those that have none are left out.
+/// The number of attached routes of each listener of a Gateway or ListenerSet, by name; listeners without routes are
+/// omitted.
 pub(super) fn attached(view: &View<'_>, of: ParentObject) -> Arc<Counts> {
     (*view.get(&Attached(of))).clone()
 }
@@ -51,7 +52,7 @@ impl Query for AttachedTo {
             Target::Listener { of, listener, .. } => Some((of.clone(), listener.section.clone())),
             Target::Mesh(_) => None,
         });
-        // One that two references attach to the same listener counts once.
+        // A route that two references attach to the same listener counts once.
         listeners.collect::<BTreeSet<_>>().into_iter().collect()
     }
 }

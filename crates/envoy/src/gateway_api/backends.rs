@@ -1,4 +1,4 @@
-//! Where routes send requests (istiod's `buildDestination`).
+//! Destinations of routes (istiod's `buildDestination`).
 
 use super::fault::{BACKEND_NOT_FOUND, Fault, INVALID_DESTINATION, INVALID_KIND, REF_NOT_PERMITTED};
 use super::grants::{self, Reference, Referent};
@@ -14,17 +14,17 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
 
-/// Where requests to a backend go.
+/// The destination of a backend reference.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Backend {
-    /// The destination; one without a host is answered with 500.
+    /// The destination; without a host, requests get a 500 response.
     pub(super) destination: Destination,
     pub(super) picker: Option<EndpointPicker>,
-    /// What is wrong with it.
+    /// Its fault, if any.
     pub(super) fault: Option<Fault>,
 }
 
-/// Whether a Service is there.
+/// Whether a Service exists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct HasService(NamespacedName);
 
@@ -57,10 +57,10 @@ fn destination(host: String, port: u32) -> Destination {
     Destination { host, port: Some(PortSelector { number: port }), ..Destination::default() }
 }
 
-/// Where requests to a backend of a route go. `checks_grants` is whether references to other namespaces take a grant.
+/// The destination of a route's backend. `checks_grants` is whether references to other namespaces require a grant.
 ///
 /// # Errors
-/// When the rule that names it cannot be served at all.
+/// If the rule with the reference cannot be served at all.
 pub(super) fn backend(
     view: &View<'_>,
     route: &RouteName,
@@ -121,7 +121,7 @@ pub(super) fn backend(
     Ok(Backend { destination: destination(host, u32::try_from(port).unwrap_or_default()), picker: None, fault })
 }
 
-/// Whether a grant lets the route refer to a backend of another namespace.
+/// Whether a grant allows the route to reference a backend of another namespace.
 fn is_granted(view: &View<'_>, route: &RouteName, to: &BackendObject, namespace: &str) -> bool {
     let Some(referent) = Referent::parse(&to.group, &to.kind) else { return false };
     let reference = Reference {
@@ -133,7 +133,7 @@ fn is_granted(view: &View<'_>, route: &RouteName, to: &BackendObject, namespace:
     grants::allows(view, reference, &to.name)
 }
 
-/// Where requests to an XBackend go.
+/// The destination of an XBackend.
 fn external(view: &View<'_>, to: &BackendObject, name: &NamespacedName) -> Result<Backend, Fault> {
     if !view.get(&ApiSettings).api.alpha {
         let message = "XBackend is not enabled; set PILOT_ENABLE_ALPHA_GATEWAY_API to true";

@@ -1,4 +1,4 @@
-//! Certificates and CAs that Gateways name: whether they are there and can be read.
+//! Certificates and CAs that Gateways reference: whether they exist and can be parsed.
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -9,22 +9,22 @@ use navarch_pki::pem::{private_key, readable_certificates};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// What is wrong with the key pair of a Secret, if anything.
+/// The fault of a Secret's key pair, if any.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PairFault(pub(super) NamespacedName);
 
-/// What is wrong with the CAs of a Secret or ConfigMap, if anything.
+/// The fault of the CAs of a Secret or ConfigMap, if any.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RootsFault {
     Secret(NamespacedName),
     ConfigMap(NamespacedName),
 }
 
-/// What is wrong with CAs.
+/// A fault of CAs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RootsProblem {
     pub(super) text: String,
-    /// Whether they are there, but cannot be read.
+    /// Whether they exist, but cannot be parsed.
     pub(super) is_unreadable: bool,
 }
 
@@ -70,7 +70,7 @@ impl Query for RootsFault {
     }
 }
 
-/// Whether some certificate can be read.
+/// Whether at least one certificate can be parsed.
 fn has_certificate(pem: &[u8]) -> bool {
     readable_certificates(pem, "").is_ok_and(|all| all.iter().any(|der| X509Certificate::from_der(der).is_ok()))
 }

@@ -9,9 +9,9 @@ use navarch_push::view::View;
 /// A controller of Gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Controller {
-    /// Envoys that serve requests from outside.
+    /// Gateways for requests from outside the mesh.
     Gateway,
-    /// None here: they represent gateways of other networks.
+    /// No proxies here: these represent gateways of other networks.
     Remote,
     /// Waypoints of an ambient mesh.
     Waypoint,
@@ -25,9 +25,9 @@ pub(super) const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
 const REMOTE_CONTROLLER: &str = "istio.io/unmanaged-gateway";
 /// The controller of gateways between networks.
 const EAST_WEST_CONTROLLER: &str = "istio.io/eastwest-controller";
-/// Names the Service of a Gateway in place of the one that follows from its own name.
+/// The annotation with the Service name of a Gateway, which overrides the generated one.
 const NAME_OVERRIDE: &str = "gateway.istio.io/name-override";
-/// Names the ServiceAccount of a Gateway's proxies.
+/// The annotation with the ServiceAccount of a Gateway's proxies.
 const SERVICE_ACCOUNT: &str = "gateway.istio.io/service-account";
 
 /// The controller of a class; `None` if it belongs to another implementation.
@@ -41,13 +41,13 @@ impl Query for ControllerOfClass {
         let settings = view.get(&ApiSettings);
         let class = view.object::<GatewayClass>(&NamespacedName::new("", &self.0));
         let named = class.and_then(|class| controller_of(&settings.api, &self.0, Some(&class.spec.controller_name)));
-        // Another's class of a name that is built in does not count, as in istiod, but for what is deployed.
+        // As in istiod, a class of another implementation with a built-in name is ignored, except for deployments.
         named.or_else(|| controller_of(&settings.api, &self.0, None))
     }
 }
 
-/// Who serves the Gateways of a class whose object names this controller; `None` there is that it has no object, which some
-/// classes need not.
+/// The controller of the Gateways of a class whose object has this controller name; `None` means that the class has no
+/// object, which some classes do not need.
 #[must_use]
 pub fn controller_of(settings: &GatewayApiSettings, class: &str, controller: Option<&str>) -> Option<Controller> {
     if !settings.enabled {
@@ -71,7 +71,7 @@ pub fn controller_of(settings: &GatewayApiSettings, class: &str, controller: Opt
 }
 
 impl Controller {
-    /// Whether the settings let it serve.
+    /// Whether it is enabled by the settings.
     fn is_served(self, settings: &GatewayApiSettings) -> bool {
         match self {
             Self::Gateway => true,
@@ -81,12 +81,12 @@ impl Controller {
         }
     }
 
-    /// Whether further listeners may come from ListenerSets.
+    /// Whether ListenerSets may add listeners.
     pub(super) fn takes_listener_sets(self) -> bool {
         self == Self::Gateway
     }
 
-    /// The type of addresses that are reported where none is known outside of the cluster; `None` is all types.
+    /// The type of addresses that are reported if no external one is known; `None` means all types.
     pub(super) fn address_type(self) -> Option<&'static str> {
         match self {
             Self::Gateway | Self::Remote => Some("Hostname"),
@@ -94,7 +94,7 @@ impl Controller {
         }
     }
 
-    /// Whether names of what is deployed end in that of the class.
+    /// Whether names of deployed objects end with that of the class.
     fn names_class(self) -> bool {
         matches!(self, Self::Gateway | Self::Remote)
     }
@@ -110,7 +110,7 @@ pub(super) fn is_managed(settings: &GatewayApiSettings, gateway: &KubernetesGate
     }
 }
 
-/// What is deployed for a Gateway is called so.
+/// The default name of the objects that are deployed for a Gateway.
 fn default_name(gateway: &Object<KubernetesGateway>, controller: Controller) -> String {
     let name = &gateway.meta.key.name;
     match controller.names_class() {

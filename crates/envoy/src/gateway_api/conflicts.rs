@@ -1,4 +1,4 @@
-//! Which listeners of a Gateway and its ListenerSets give way to others (istiod's `gatewaycommon`, `listener_conflict.go`).
+//! Conflicts between listeners of a Gateway and its ListenerSets (istiod's `gatewaycommon`, `listener_conflict.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use navarch_api::object::NamespacedName;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// Why a listener gives way.
+/// Why a listener is in conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Conflict {
-    /// Another protocol has the port.
+    /// The port has another protocol.
     Protocol,
-    /// The host is taken.
+    /// The host is in use.
     Hostname,
 }
 
@@ -26,18 +26,18 @@ pub(super) enum ListenersOf {
     ListenerSet(NamespacedName),
 }
 
-/// Which listeners of all that a Gateway has give way.
+/// The conflicting listeners of a Gateway and its ListenerSets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AllConflicts(NamespacedName);
 
-/// Which listeners of one object give way, by name.
+/// The conflicting listeners of one object, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Conflicts {
     pub(super) gateway: NamespacedName,
     pub(super) of: ListenersOf,
 }
 
-/// The listeners of one port that were taken.
+/// The accepted listeners of one port.
 #[derive(Debug, Default)]
 struct PortListeners {
     /// The first for TCP or UDP.
@@ -51,7 +51,7 @@ struct PortListeners {
 }
 
 impl Conflict {
-    /// As conditions say it.
+    /// The reason in conditions.
     pub(super) fn reason(self) -> &'static str {
         match self {
             Self::Protocol => "ProtocolConflict",
@@ -101,10 +101,10 @@ impl Query for Conflicts {
     }
 }
 
-/// The port of a listener of a ListenerSet: it may leave out that of its protocol.
+/// The port of a listener of a ListenerSet; by default that of its protocol.
 ///
 /// # Errors
-/// When the protocol has none.
+/// If the protocol has no default.
 pub(super) fn port_of(listener: &Listener) -> Result<i32, String> {
     match (listener.port, listener.protocol.as_str()) {
         (0, "HTTP") => Ok(80),
@@ -115,7 +115,7 @@ pub(super) fn port_of(listener: &Listener) -> Result<i32, String> {
 }
 
 impl PortListeners {
-    /// Takes a listener, unless it has to give way to one that was taken.
+    /// Adds a listener, unless it conflicts with an accepted one.
     fn add(&mut self, listener: &Listener) -> Option<Conflict> {
         let protocol = listener.protocol.as_str();
         match protocol {

@@ -1,4 +1,4 @@
-//! What routes do to requests and responses (istiod's `createHeadersFilter` and its like).
+//! Filters of routes (istiod's `createHeadersFilter` and similar functions).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use navarch_api::istio::{
     UnmatchedPreflights,
 };
 
-/// What an origin is: scheme, host and perhaps a port (RFC 6454).
+/// Matches an origin: scheme, host and optionally a port (RFC 6454).
 const ANY_ORIGIN: &str = r"^[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s?#]+$";
 
 /// The message whose headers are changed.
@@ -24,7 +24,7 @@ pub(super) enum Side {
 /// Sets changes of headers.
 ///
 /// # Errors
-/// When a value has letters that headers cannot have.
+/// If a value contains characters that are invalid in headers.
 pub(super) fn set_headers(
     headers: &mut Option<Box<Headers>>,
     side: Side,
@@ -78,7 +78,7 @@ pub(super) fn redirect(filter: &RedirectFilter) -> HttpRedirect {
     redirect
 }
 
-/// Host and path that the backend sees; `None` where they stay as they are.
+/// The rewrite of host and path; `None` if both are unchanged.
 pub(super) fn rewrite(filter: &RewriteFilter) -> Option<HttpRewrite> {
     let mut rewrite = HttpRewrite { authority: filter.hostname.clone().unwrap_or_default(), ..HttpRewrite::default() };
     if let Some(path) = &filter.path {
@@ -86,7 +86,7 @@ pub(super) fn rewrite(filter: &RewriteFilter) -> Option<HttpRewrite> {
             "ReplacePrefixMatch" => {
                 let prefix = path.replace_prefix_match.as_deref().unwrap_or_default();
                 let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
-                // A slash takes the prefix away.
+                // A slash removes the prefix.
                 rewrite.uri = if prefix.is_empty() { "/".to_owned() } else { prefix.to_owned() };
             }
             "ReplaceFullPath" => {
@@ -101,7 +101,7 @@ pub(super) fn rewrite(filter: &RewriteFilter) -> Option<HttpRewrite> {
     (rewrite != HttpRewrite::default()).then_some(rewrite)
 }
 
-/// What pages of other origins may do.
+/// The CORS policy.
 pub(super) fn cors(filter: &CorsFilter) -> CorsPolicy {
     let max_age = (filter.max_age > 0).then(|| Duration::from_secs(i64::from(filter.max_age)));
     CorsPolicy {

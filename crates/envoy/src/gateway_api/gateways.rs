@@ -1,4 +1,4 @@
-//! Gateways of the Gateway API, as one of Istio's for each listener (istiod's `gateway_collection.go`).
+//! Gateways of the Gateway API, translated to one Istio Gateway for each listener (istiod's `gateway_collection.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use navarch_push::view::View;
 /// A deprecated annotation without effect.
 const SERVICE_TYPE: &str = "networking.istio.io/service-type";
 
-/// A Gateway as it was read; `None` where it is not served here.
+/// A parsed Gateway; `None` if this control plane does not serve it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct GatewayForms(pub(super) NamespacedName);
 
@@ -32,13 +32,13 @@ pub(super) struct BuiltGateway {
     pub(super) controller: Controller,
     /// The hosts of the Services of its proxies.
     pub(super) services: Vec<String>,
-    /// What is wrong with it as a whole.
+    /// Its fault as a whole, if any.
     pub(super) fault: Option<Fault>,
     /// Its listeners, in order.
     pub(super) listeners: Vec<BuiltListener>,
 }
 
-/// What routes can attach to.
+/// An object that routes can attach to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ParentObject {
     Gateway(NamespacedName),
@@ -53,11 +53,11 @@ pub(super) struct ParentListeners(pub(super) ParentObject);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OpenListener {
     pub(super) listener: Arc<ParentListener>,
-    /// The hosts of all listeners of the object with its port and protocol, which these share.
+    /// The hosts of all listeners of the object with the same port and protocol, which share them.
     pub(super) beside: Arc<BTreeSet<String>>,
 }
 
-/// All Gateways that are made.
+/// All Gateways that are generated from the Gateway API.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ApiGateways;
 
@@ -107,7 +107,7 @@ impl Query for GatewayForms {
     }
 }
 
-/// The hosts of the Services of a Gateway's proxies, and what is wrong with how it names them.
+/// The hosts of the Services of a Gateway's proxies, and the fault of their addresses, if any.
 pub(super) fn services(
     gateway: &Object<KubernetesGateway>,
     controller: Controller,
@@ -133,7 +133,7 @@ pub(super) fn services(
     (hosts, deprecated)
 }
 
-/// What is wrong with the reference to a Gateway's settings.
+/// The fault of the reference to a Gateway's parameters.
 fn parameters_fault(view: &View<'_>, gateway: &Object<KubernetesGateway>) -> Option<Fault> {
     let parameters = gateway.spec.infrastructure.as_ref()?.parameters_ref.as_ref()?;
     let message = if parameters.kind != "ConfigMap" || !parameters.group.is_empty() {
@@ -218,7 +218,7 @@ impl Query for ApiGateways {
     }
 }
 
-/// The Gateway of a name, if it is generated from a listener.
+/// The Gateway of this name, if it is generated from a listener.
 pub(crate) fn api_gateway(view: &View<'_>, name: &NamespacedName) -> Option<Arc<Object<Gateway>>> {
     view.get(&ApiGateways).get(name).cloned()
 }

@@ -1,4 +1,4 @@
-//! Which objects of other namespaces may be referred to.
+//! Grants of references to objects of other namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use navarch_api::names::Namespace;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// A kind that refers to others.
+/// A kind with references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Referrer {
     Gateway,
@@ -32,13 +32,13 @@ pub(super) enum Referent {
     InferencePool,
 }
 
-/// Objects of one kind in one namespace that may refer to those of another kind in another namespace.
+/// References from one kind in one namespace to another kind in another namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Reference {
-    /// The kind that refers.
+    /// The referring kind.
     pub(super) from: Referrer,
     pub(super) from_namespace: Namespace,
-    /// The kind that is referred to.
+    /// The referenced kind.
     pub(super) to: Referent,
     pub(super) to_namespace: Namespace,
 }
@@ -46,21 +46,21 @@ pub(super) struct Reference {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AllGrants;
 
-/// What is granted of one kind of references.
+/// The grants of one kind of references.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Granted(Reference);
 
-/// Which objects may be referred to.
+/// The objects that may be referenced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Names {
     /// All of the kind.
     all: bool,
-    /// Those of these names.
+    /// Objects of these names.
     named: BTreeSet<String>,
 }
 
 impl Referrer {
-    /// From group and kind.
+    /// Parses group and kind.
     fn parse(group: &str, kind: &str) -> Option<Self> {
         match (group, kind) {
             (gateway_api::GROUP, "Gateway") => Some(Self::Gateway),
@@ -75,7 +75,7 @@ impl Referrer {
 }
 
 impl Referent {
-    /// From group and kind.
+    /// Parses group and kind.
     pub(super) fn parse(group: &str, kind: &str) -> Option<Self> {
         match (group, kind) {
             ("", "ConfigMap") => Some(Self::ConfigMap),

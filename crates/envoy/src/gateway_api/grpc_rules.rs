@@ -11,7 +11,7 @@ use navarch_api::istio::HttpRoute;
 /// The routes of a rule.
 ///
 /// # Errors
-/// When it cannot be served; nothing of its route is then.
+/// If it cannot be served; then its whole route is not served.
 pub(super) fn convert(context: RuleContext<'_, '_>, rule: &GrpcRouteRule, position: usize) -> Result<RuleForms, Fault> {
     let mut route = HttpRoute { name: name_of(context.route, rule.name.as_deref(), position), ..HttpRoute::default() };
     for filter in &rule.filters {

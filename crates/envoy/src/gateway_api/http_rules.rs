@@ -13,35 +13,35 @@ use navarch_api::istio::{
 };
 use navarch_push::view::View;
 
-/// What is always tried again where something is.
+/// The retry conditions that are always set.
 const RETRIED: [&str; 4] = ["connect-failure", "refused-stream", "unavailable", "cancelled"];
-/// How often it is tried again where a rule does not say.
+/// Default number of retries.
 const ATTEMPTS: i32 = 2;
 
 /// The route of a rule, and its semantics.
 #[derive(Clone, Copy)]
 pub(super) struct RuleContext<'v, 'a> {
-    /// What is read through.
+    /// The view.
     pub(super) view: &'a View<'v>,
     pub(super) route: &'a RouteName,
-    /// Whether references to other namespaces take a grant: those of routes in the mesh do not.
+    /// Whether references to other namespaces require a grant: those of routes in the mesh do not.
     pub(super) checks_grants: bool,
 }
 
-/// A rule as routes.
+/// A translated rule.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RuleForms {
     /// One route for each match.
     pub(super) routes: Vec<HttpRoute>,
     pub(super) picker: Option<EndpointPicker>,
-    /// What is wrong with it, which does not keep it from being served.
+    /// A fault that does not prevent it from being served.
     pub(super) fault: Option<Fault>,
 }
 
 /// The routes of a rule.
 ///
 /// # Errors
-/// When it cannot be served; nothing of its route is then.
+/// If it cannot be served; then its whole route is not served.
 pub(super) fn convert(context: RuleContext<'_, '_>, rule: &HttpRouteRule, position: usize) -> Result<RuleForms, Fault> {
     let mut route = HttpRoute { name: name_of(context.route, rule.name.as_deref(), position), ..HttpRoute::default() };
     let mut mirror_fault = None;
@@ -80,17 +80,18 @@ pub(super) fn name_of(route: &RouteName, named: Option<&str>, position: usize) -
     named.map_or_else(numbered, str::to_owned)
 }
 
-/// What answers where there is nowhere to go.
+/// The response without a destination.
 pub(super) fn answer_500() -> Box<HttpDirectResponse> {
     Box::new(HttpDirectResponse { status: 500, body: None })
 }
 
-/// The weights of all backends together.
+/// The sum of the weights of all backends.
 pub(super) fn weight_sum(backends: &[BackendRef]) -> i64 {
     backends.iter().map(|backend| i64::from(backend.weight)).sum()
 }
 
-/// Puts a filter into a route. What is inside is a fault of a mirror, which does not keep the route from being served.
+/// Applies a filter to a route. The inner value is a fault of a mirror, which does not prevent the route from being
+/// served.
 fn apply(
     context: RuleContext<'_, '_>,
     filter: &RouteFilter,
@@ -115,12 +116,12 @@ fn apply(
     Ok(Ok(()))
 }
 
-/// A filter that is not served.
+/// The fault for an unsupported filter.
 pub(super) fn unsupported(kind: &str) -> Fault {
     Fault::new(INVALID_FILTER, format!("unsupported filter type {kind:?}"))
 }
 
-/// Puts changes of headers into those of a route or backend.
+/// Adds header changes to those of a route or backend.
 pub(super) fn modify_headers(headers: &mut Option<Box<Headers>>, filter: &RouteFilter) -> Result<(), Fault> {
     match filter.kind.as_str() {
         "RequestHeaderModifier" => {
@@ -133,10 +134,10 @@ pub(super) fn modify_headers(headers: &mut Option<Box<Headers>>, filter: &RouteF
     }
 }
 
-/// Where copies of requests go.
+/// The destination of mirrored requests.
 ///
 /// # Errors
-/// When they can go nowhere.
+/// If there is none.
 pub(super) fn mirror(context: RuleContext<'_, '_>, declared: &MirrorFilter) -> Result<HttpMirrorPolicy, Fault> {
     let Backend { destination, fault, .. } =
         backend(context.view, context.route, &declared.backend_ref, context.checks_grants)?;
@@ -148,7 +149,7 @@ pub(super) fn mirror(context: RuleContext<'_, '_>, declared: &MirrorFilter) -> R
     Ok(HttpMirrorPolicy { destination: Some(destination), percentage: share.map(|value| Percent { value }) })
 }
 
-/// Which requests are tried again.
+/// The retry policy.
 fn retries(declared: &HttpRetry) -> Retry {
     let attempts = declared.attempts.unwrap_or(ATTEMPTS);
     let codes = declared.codes.iter().map(ToString::to_string);
@@ -162,12 +163,12 @@ fn retries(declared: &HttpRetry) -> Retry {
     }
 }
 
-/// A span of time; one that cannot be read is none.
+/// Parses a duration; zero if invalid.
 fn duration(text: &str) -> Duration {
     Duration::parse(text).unwrap_or_default()
 }
 
-/// Sets how long answers may take.
+/// Sets the timeouts.
 fn set_timeouts(declared: &HttpTimeouts, route: &mut HttpRoute) {
     let set = |text: &Option<String>| text.as_deref().map(duration).filter(|span| !span.is_zero());
     if let Some(request) = set(&declared.request) {
@@ -181,7 +182,7 @@ fn set_timeouts(declared: &HttpTimeouts, route: &mut HttpRoute) {
     }
 }
 
-/// Where requests go.
+/// Destinations, endpoint picker and fault of a rule.
 type Destinations = (Vec<HttpRouteDestination>, Option<EndpointPicker>, Option<Fault>);
 
 /// The destinations, their endpoint picker, and the fault of a missing backend.

@@ -19,9 +19,9 @@ use navarch_registry::model::ServiceKey;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct EndpointPicker {
     pub(crate) host: String,
-    /// Its port, as a label has it.
+    /// Its port, as the text of a label.
     pub(crate) port: String,
-    /// Whether requests go on without it.
+    /// Whether requests continue without it.
     pub(crate) fails_open: bool,
 }
 

@@ -11,10 +11,10 @@ use navarch_api::istio::{
     Destination, L4MatchAttributes, PortSelector, RouteDestination, TcpRoute, TlsMatchAttributes, TlsRoute,
 };
 
-/// A route of TLS for the names that clients ask for, and which backend of it is not there.
+/// A TLS route for the requested server names, and the fault of a missing backend.
 ///
 /// # Errors
-/// When it cannot be served; nothing of its route is then.
+/// If it cannot be served; then its whole route is not served.
 pub(super) fn tls(
     context: RuleContext<'_, '_>,
     rule: &L4RouteRule,
@@ -29,10 +29,10 @@ pub(super) fn tls(
     Ok((TlsRoute { matches, route }, fault))
 }
 
-/// A route of TCP, and which backend of it is not there.
+/// A TCP route, and the fault of a missing backend.
 ///
 /// # Errors
-/// When it cannot be served; nothing of its route is then.
+/// If it cannot be served; then its whole route is not served.
 pub(super) fn tcp(context: RuleContext<'_, '_>, rule: &L4RouteRule) -> Result<(TcpRoute, Option<Fault>), Fault> {
     if weight_sum(&rule.backend_refs) == 0 {
         return Ok((TcpRoute { matches: Vec::new(), route: nowhere() }, None));
@@ -51,7 +51,7 @@ fn nowhere() -> Vec<RouteDestination> {
     vec![RouteDestination { destination: Some(destination), weight: 0 }]
 }
 
-/// Where connections go.
+/// The destinations of connections.
 fn destinations(
     context: RuleContext<'_, '_>,
     backends: &[BackendRef],
@@ -80,11 +80,11 @@ pub(super) fn tcp_for_port(routes: &[TcpRoute], port: u32) -> Vec<TcpRoute> {
     routes
 }
 
-/// TLS routes of the mesh for the hosts of a parent and perhaps one port.
+/// TLS routes of the mesh for the hosts of a parent and optionally one port.
 pub(super) fn tls_for_parent(routes: &[TlsRoute], port: Option<u32>, hosts: &[String]) -> Vec<TlsRoute> {
     let mut routes = routes.to_vec();
     for route in &mut routes {
-        // Where the route names none, clients ask for the parent's.
+        // If the route has no hosts, those of the parent match.
         if let [only] = route.matches.as_mut_slice()
             && only.sni_hosts == ["*"]
         {
@@ -97,7 +97,7 @@ pub(super) fn tls_for_parent(routes: &[TlsRoute], port: Option<u32>, hosts: &[St
     routes
 }
 
-/// TLS routes of the mesh with those of their names that are a parent's host.
+/// TLS routes of the mesh with those of their names that are a host of a parent.
 pub(super) fn tls_for_host(routes: &[TlsRoute], host: &str) -> Vec<TlsRoute> {
     let mut routes = routes.to_vec();
     for route in &mut routes {
@@ -110,7 +110,7 @@ pub(super) fn tls_for_host(routes: &[TlsRoute], host: &str) -> Vec<TlsRoute> {
     routes
 }
 
-/// TLS routes of a listener with a host: with those of their names that are both its and theirs.
+/// TLS routes of a listener with a host, with the names that both have.
 pub(super) fn tls_for_listener(routes: &[TlsRoute], host: &str) -> Vec<TlsRoute> {
     let mut routes = routes.to_vec();
     for route in &mut routes {
@@ -120,7 +120,7 @@ pub(super) fn tls_for_listener(routes: &[TlsRoute], host: &str) -> Vec<TlsRoute>
     routes
 }
 
-/// The hosts that are both a route's and a listener's: the narrower name of each pair, in the route's order and each once.
+/// The hosts that both a route and a listener have: the narrower name of each pair, in the route's order and each once.
 pub(super) fn shared_hosts(hosts: &[String], listener: &str) -> Vec<String> {
     let narrower = |host: &String| match host {
         host if hostname::is_subset_of(host, listener) => Some(host.clone()),

@@ -17,7 +17,7 @@ use navarch_api::object::{NamespacedName, Object};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// A ListenerSet as it was read; `None` where its Gateway is not served here.
+/// A parsed ListenerSet; `None` if its Gateway is not served.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ListenerSetForms(pub(super) NamespacedName);
 
@@ -25,11 +25,11 @@ pub(super) struct ListenerSetForms(pub(super) NamespacedName);
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BuiltListenerSet {
     pub(super) gateway: NamespacedName,
-    /// Why it is not taken at all.
+    /// Why it is rejected as a whole.
     pub(super) refusal: Option<String>,
     /// The hosts of the Services of the Gateway's proxies.
     pub(super) services: Vec<String>,
-    /// What is wrong with the Gateway.
+    /// The fault of the Gateway.
     pub(super) fault: Option<Fault>,
     /// Its listeners, in order.
     pub(super) listeners: Vec<BuiltListener>,
@@ -43,7 +43,7 @@ struct ListenerSetIndex;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ListenerSetsOf(NamespacedName);
 
-/// The Gateway that a ListenerSet names.
+/// The Gateway that a ListenerSet references.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ParentOf(NamespacedName);
 
@@ -55,7 +55,7 @@ impl Query for ParentOf {
     }
 }
 
-/// The Gateway that a ListenerSet names.
+/// The Gateway that a ListenerSet references.
 fn parent_of(set: &Object<ListenerSet>) -> Option<NamespacedName> {
     let parent = &set.spec.parent_ref;
     let is_gateway = parent.group == gateway_api::GROUP && parent.kind == "Gateway";
@@ -85,7 +85,7 @@ impl Query for ListenerSetsOf {
     }
 }
 
-/// The ListenerSets that name a Gateway, by name.
+/// The ListenerSets that reference a Gateway, by name.
 pub(super) fn listener_sets_of(view: &View<'_>, gateway: &NamespacedName) -> Arc<Vec<NamespacedName>> {
     (*view.get(&ListenerSetsOf(gateway.clone()))).clone()
 }

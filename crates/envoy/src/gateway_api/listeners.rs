@@ -18,59 +18,59 @@ use navarch_push::view::View;
 const HBONE_PORT: i32 = 15008;
 /// The annotation with the services of the workloads of a Gateway.
 const GATEWAY_SERVICE: &str = "internal.istio.io/gateway-service";
-/// Says by which rules a Gateway is read.
+/// The annotation with the semantics of a Gateway.
 const SEMANTICS: &str = "internal.istio.io/gateway-semantics";
 /// The ServiceAccount of a Gateway's proxies.
 const SERVICE_ACCOUNT: &str = "internal.istio.io/service-account-name";
-/// The namespace of the Gateway that a ListenerSet is of.
+/// The namespace of the Gateway of a ListenerSet.
 const PARENT_NAMESPACE: &str = "internal.istio.io/parent-namespace";
 
-/// A listener as it was read.
+/// A translated listener.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BuiltListener {
     pub(super) name: String,
     /// Its status conditions.
     pub(super) conditions: Conditions,
-    /// The kinds of routes that it takes.
+    /// The supported kinds of routes.
     pub(super) kinds: Vec<RouteGroupKind>,
     /// Whether it works.
     pub(super) is_valid: bool,
-    /// The port of its server; `None` where it has no server.
+    /// The port of its server; `None` if it has no server.
     pub(super) port: Option<u32>,
-    /// What routes attach to; `None` where there is nothing to attach to.
+    /// The part for routes; `None` if routes cannot attach.
     pub(super) served: Option<ServedListener>,
 }
 
-/// What routes attach to.
+/// The part of a listener that routes attach to.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ServedListener {
-    /// For routes.
+    /// The parent of routes.
     pub(super) parent: Arc<ParentListener>,
-    /// The Gateway that it becomes.
+    /// Its generated Gateway.
     pub(super) gateway: Arc<Object<Gateway>>,
 }
 
-/// A listener as routes see it (istiod's `parentInfo`).
+/// A listener as a parent of routes (istiod's `parentInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ParentListener {
-    /// The Gateway that it becomes, as `namespace/name`.
+    /// Its generated Gateway, as `namespace/name`.
     pub(super) gateway: Arc<str>,
-    /// The kinds of routes that it takes.
+    /// The supported kinds of routes.
     pub(super) kinds: Vec<RouteGroupKind>,
-    /// Its hosts, as `namespace/host` by the namespaces of routes that it takes.
+    /// Its hosts, as `namespace/host` by the namespaces of allowed routes.
     pub(super) hosts: Vec<String>,
-    /// Its host as written; empty is every one.
+    /// Its declared host; empty means every host.
     pub(super) hostname: String,
     pub(super) section: String,
     pub(super) port: i32,
     pub(super) protocol: String,
 }
 
-/// What all listeners of an object share.
+/// The common part of all listeners of an object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ListenerOwner<'a> {
     pub(super) controller: Controller,
-    /// The metadata of the object that has the listeners.
+    /// The metadata of the object.
     pub(super) meta: &'a ObjectMeta,
     pub(super) tls: Owner<'a>,
     /// The hosts of the Services of the Gateway's proxies.
@@ -81,7 +81,7 @@ pub(super) struct ListenerOwner<'a> {
     pub(super) parent_namespace: Option<&'a str>,
 }
 
-/// The kinds of routes that a listener takes, and whether it names none that it cannot take.
+/// The kinds of routes that a listener supports, and whether it lists only supported ones.
 pub(super) fn kinds_of(listener: &Listener) -> (Vec<RouteGroupKind>, bool) {
     let ends_tls = listener.tls.as_ref().is_some_and(|tls| tls.mode == "Terminate");
     let kinds: &[&str] = match listener.protocol.as_str() {
@@ -99,7 +99,7 @@ pub(super) fn kinds_of(listener: &Listener) -> (Vec<RouteGroupKind>, bool) {
     (kinds, is_good)
 }
 
-/// A listener that gave way to another.
+/// A listener in conflict with another.
 pub(super) fn conflicted(listener: &Listener, conflict: Conflict) -> BuiltListener {
     let message = "Listener has a conflict with another listener attached to the same Gateway";
     let mut conditions = Conditions::default();
@@ -110,7 +110,7 @@ pub(super) fn conflicted(listener: &Listener, conflict: Conflict) -> BuiltListen
     BuiltListener { name: listener.name.clone(), conditions, kinds, is_valid: false, port: None, served: None }
 }
 
-/// The kinds of routes that a listener takes; its conditions say so where it names others.
+/// The kinds of routes that a listener supports; unsupported ones are reported in its conditions.
 fn with_kinds(listener: &Listener, conditions: &mut Conditions) -> Vec<RouteGroupKind> {
     let (kinds, is_good) = kinds_of(listener);
     if !is_good {
@@ -152,7 +152,7 @@ pub(super) fn build(
     let mut has_server = true;
     if settings.is_none() && matches!(listener.protocol.as_str(), "HTTPS" | "TLS") {
         has_server = false;
-        // A Gateway may hold the place for ListenerSets.
+        // A Gateway may have listeners only for ListenerSets.
         if owner.parent_namespace.is_some() {
             let message = format!("protocol is {} but no TLS section is defined", listener.protocol);
             conditions.bad("Accepted", "UnsupportedProtocol", message);
@@ -173,7 +173,7 @@ pub(super) fn build(
     BuiltListener { name: listener.name.clone(), conditions, kinds, is_valid, port, served }
 }
 
-/// The server that a listener becomes. As in istiod, a protocol that is not served has no name there.
+/// The server of a listener. As in istiod, an unsupported protocol has no name in it.
 fn server(
     view: &View<'_>,
     owner: ListenerOwner<'_>,
@@ -191,7 +191,7 @@ fn server(
     }
 }
 
-/// What routes attach to.
+/// The part for routes.
 fn served(owner: ListenerOwner<'_>, listener: &Listener, server: Server, kinds: &[RouteGroupKind]) -> ServedListener {
     let own = &owner.meta.key;
     let name = NamespacedName::of(own.namespace.clone(), format!("{}~{MARK}~{}", own.name, listener.name).into());
@@ -223,7 +223,7 @@ fn served(owner: ListenerOwner<'_>, listener: &Listener, server: Server, kinds: 
     ServedListener { parent: Arc::new(parent), gateway: Arc::new(Object { meta, spec: gateway }) }
 }
 
-/// Why a protocol is not served.
+/// Why a protocol is not supported.
 fn protocol_fault(controller: Controller, protocol: &str) -> Option<String> {
     match protocol {
         "HTTP" | "HTTPS" | "TLS" | "TCP" => None,
@@ -243,7 +243,7 @@ fn protocol_fault(controller: Controller, protocol: &str) -> Option<String> {
     }
 }
 
-/// Why a listener is none for tunnels of an ambient mesh.
+/// Why a listener is not valid for tunnels of an ambient mesh.
 fn shape_fault(controller: Controller, listener: &Listener) -> Option<&'static str> {
     let mode = listener.tls.as_ref().map(|tls| tls.mode.as_str());
     match controller {

@@ -1,4 +1,4 @@
-//! Which requests the rules of routes mean (istiod's `createURIMatch` and its like).
+//! Request matches of route rules (istiod's `createURIMatch` and similar functions).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use navarch_api::istio::{HttpMatchRequest, StringMatch};
 /// A match of an HTTPRoute.
 ///
 /// # Errors
-/// When it compares in a way that is not known.
+/// If a match type is unknown.
 pub(super) fn http(request: &HttpRouteMatch) -> Result<HttpMatchRequest, Fault> {
     Ok(HttpMatchRequest {
         uri: Some(path(request)?),
@@ -23,7 +23,7 @@ pub(super) fn http(request: &HttpRouteMatch) -> Result<HttpMatchRequest, Fault> 
 /// A match of a GRPCRoute.
 ///
 /// # Errors
-/// When it compares in a way that is not known, or with nothing.
+/// If a match type is unknown, or a match is empty.
 pub(super) fn grpc(request: &GrpcRouteMatch) -> Result<HttpMatchRequest, Fault> {
     Ok(HttpMatchRequest {
         uri: request.method.as_ref().map(method).transpose()?,
@@ -32,12 +32,12 @@ pub(super) fn grpc(request: &GrpcRouteMatch) -> Result<HttpMatchRequest, Fault> 
     })
 }
 
-/// Something that compares in a way that is not known.
+/// The fault for an unknown match type.
 fn unknown(kind: &str, what: &str) -> Fault {
     Fault::new(INVALID_CONFIGURATION, format!("unknown type: {kind:?} is not supported {what} type"))
 }
 
-/// How a path is compared.
+/// The match of a path.
 fn path(request: &HttpRouteMatch) -> Result<StringMatch, Fault> {
     let value = request.path.value.as_str();
     match request.path.kind.as_str() {
@@ -51,7 +51,7 @@ fn path(request: &HttpRouteMatch) -> Result<StringMatch, Fault> {
     }
 }
 
-/// How values are compared.
+/// The matches of named values.
 fn named(matches: &[NamedMatch], what: &str) -> Result<BTreeMap<String, StringMatch>, Fault> {
     let compare = |one: &NamedMatch| match one.kind.as_str() {
         "Exact" => Ok((one.name.clone(), StringMatch::Exact(one.value.clone()))),
@@ -61,7 +61,7 @@ fn named(matches: &[NamedMatch], what: &str) -> Result<BTreeMap<String, StringMa
     matches.iter().map(compare).collect()
 }
 
-/// How a method of gRPC is compared: as the path `/<service>/<method>`.
+/// The match of a gRPC method: as the path `/<service>/<method>`.
 fn method(declared: &GrpcMethodMatch) -> Result<StringMatch, Fault> {
     let is_regex = match declared.kind.as_str() {
         "Exact" => false,

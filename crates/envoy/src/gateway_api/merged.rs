@@ -1,5 +1,5 @@
-//! VirtualServices of routes. Those of HTTP and gRPC that share parent and host are one, for the order of rules counts over all
-//! routes (istiod's `mergeHTTPRoutes`).
+//! VirtualServices of routes. Those of HTTP and gRPC with the same parent and host are merged, since the order of rules
+//! applies to all routes together (istiod's `mergeHTTPRoutes`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,13 +29,13 @@ struct PickersOf(NamespacedName);
 struct RoutesOfGateway(Arc<str>);
 
 impl RoutePart {
-    /// The rules that it brings.
+    /// The rules of the route.
     fn rules(&self, view: &View<'_>) -> Arc<Rules> {
         let mesh = *self.binding.gateway == *MESH_GATEWAY;
         (*view.get(&RulesOf { route: self.route.clone(), mesh })).clone()
     }
 
-    /// Where they come from, for an annotation.
+    /// The source, for an annotation.
     fn origin(&self) -> String {
         format!("{}/{}.{}", self.route.kind.as_str(), self.route.name.name, self.route.name.namespace)
     }
@@ -82,7 +82,7 @@ impl Query for GeneratedVirtualService {
     }
 }
 
-/// HTTP routes, for one port where a parent in the mesh names it.
+/// HTTP routes, for one port if a parent in the mesh has one.
 fn http_for_port(routes: &[HttpRoute], port: Option<u32>) -> Vec<HttpRoute> {
     let mut routes = routes.to_vec();
     for route in routes.iter_mut().filter(|_| port.is_some()) {
@@ -116,7 +116,7 @@ impl Query for RoutesOfGateway {
     }
 }
 
-/// The VirtualService of a name, if it is generated from routes.
+/// The VirtualService of this name, if it is generated from routes.
 pub(crate) fn virtual_service(view: &View<'_>, name: &NamespacedName) -> Option<Arc<Object<VirtualService>>> {
     (*view.get(&GeneratedVirtualService(name.clone()))).clone()
 }

@@ -1,4 +1,4 @@
-//! Which namespaces a Gateway means: those of routes and ListenerSets that may attach.
+//! The namespaces that a Gateway allows: those of routes and ListenerSets that may attach.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use navarch_api::text_map::TextMap;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The label that the API server gives namespaces.
+/// The label with the namespace's name, which the API server sets.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// The labels of all namespaces.
@@ -31,7 +31,7 @@ impl Query for AllNamespaces {
     }
 }
 
-/// Labels with that of the name, which every namespace has.
+/// Labels including that of the name, which every namespace has.
 fn with_name(mut labels: TextMap, name: &Arc<str>) -> TextMap {
     if labels.get(NAME_LABEL) != Some(name) {
         labels.insert(Arc::from(NAME_LABEL), name.clone());
@@ -39,7 +39,7 @@ fn with_name(mut labels: TextMap, name: &Arc<str>) -> TextMap {
     labels
 }
 
-/// The hosts of a listener for the server that it becomes: `namespace/host` for each namespace whose routes may attach.
+/// The hosts of a listener for its server: `namespace/host` for each namespace whose routes may attach.
 pub(super) fn hosts_of(view: &View<'_>, own: &Namespace, listener: &Listener) -> Vec<String> {
     let host = listener.hostname.as_deref().unwrap_or("*");
     let from = &listener.allowed_routes.namespaces;
@@ -52,12 +52,12 @@ pub(super) fn hosts_of(view: &View<'_>, own: &Namespace, listener: &Listener) ->
             selected.map(|(name, _)| name.to_string()).collect()
         }
     };
-    // A server needs a host; one of the namespace `~` is met by no route.
+    // A server needs a host; one of the namespace `~` matches no route.
     let namespaces = if namespaces.is_empty() { ["~".to_owned()].into() } else { namespaces };
     namespaces.into_iter().map(|namespace| format!("{namespace}/{host}")).collect()
 }
 
-/// Whether a selector can be read: one that cannot selects nothing.
+/// Whether a selector is valid: an invalid one selects nothing.
 fn is_good(selector: &LabelSelector) -> bool {
     selector.match_expressions.iter().all(|condition| match condition.operator.as_str() {
         "In" | "NotIn" => !condition.values.is_empty(),

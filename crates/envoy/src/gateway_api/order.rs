@@ -1,10 +1,10 @@
-//! The order in which rules of the Gateway API count, whatever route they are of (istiod's `sortHTTPRoutes`).
+//! The order of precedence of rules of the Gateway API, across routes (istiod's `sortHTTPRoutes`).
 
 use std::cmp::Reverse;
 
 use navarch_api::istio::{HttpMatchRequest, HttpRoute, StringMatch};
 
-/// Sorts routes with at most one match each; equal ones stay in their order.
+/// Sorts routes with at most one match each; equal ones keep their order.
 pub(super) fn sort(routes: &mut [HttpRoute]) {
     routes.sort_by_key(|route| match route.matches.first() {
         None => (true, Reverse(0), Reverse(0), true, Reverse(0), Reverse(0)),
@@ -19,7 +19,7 @@ pub(super) fn sort(routes: &mut [HttpRoute]) {
     });
 }
 
-/// How exact the match of the path is.
+/// The specificity of the path match.
 fn rank(request: &HttpMatchRequest) -> i8 {
     match &request.uri {
         Some(StringMatch::Exact(_)) => 3,

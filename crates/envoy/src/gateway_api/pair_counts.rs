@@ -1,5 +1,5 @@
-//! Counts by two keys, such as how many routes each listener has: a table that is changed, not rebuilt, when some of what is
-//! counted comes or goes, and read in parts.
+//! Counts by two keys, such as the number of routes of each listener: a table that is updated, not rebuilt, when
+//! counted items are added or removed, and read in parts.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -9,10 +9,10 @@ use imbl::OrdMap;
 
 use navarch_push::name_parts::{PARTS, part_of};
 
-/// How often each pair was counted.
+/// The count of each pair.
 pub(super) type Sums<K, V> = BTreeMap<(K, V), i32>;
 
-/// The counts of one key, by the other; never zero.
+/// The counts of one first key, by the second key; never zero.
 pub(super) type Counts<V> = BTreeMap<V, i32>;
 
 /// One shard of the counts.
@@ -23,18 +23,18 @@ pub(super) type CountsPart<K, V> = Arc<OrdMap<K, Arc<Counts<V>>>>;
 pub(super) struct PairCounts<K: Clone + Ord, V: Clone + Ord> {
     /// The input of each shard.
     sums: Vec<Arc<Sums<K, V>>>,
-    /// By the first key, in parts of all of these.
+    /// The counts by first key, in parts of all first keys.
     parts: Vec<CountsPart<K, V>>,
 }
 
 impl<K: Clone + Ord + Hash, V: Clone + Ord> PairCounts<K, V> {
-    /// No counts.
+    /// Empty counts.
     pub(super) fn empty() -> Self {
         let parts = usize::from(PARTS);
         Self { sums: vec![Arc::default(); parts], parts: vec![Arc::default(); parts] }
     }
 
-    /// What it is once `sum` gives what was counted in each part of all that is counted. Costs what differs.
+    /// The updated counts, where `sum` returns the input of each part. The cost is proportional to the differences.
     pub(super) fn updated(&self, sum: impl FnMut(u8) -> Arc<Sums<K, V>>) -> Self {
         let mut new = Self { sums: (0..PARTS).map(sum).collect(), parts: self.parts.clone() };
         let mut changes: BTreeMap<&(K, V), i32> = BTreeMap::new();
@@ -59,7 +59,7 @@ impl<K: Clone + Ord + Hash, V: Clone + Ord> PairCounts<K, V> {
         new
     }
 
-    /// One part of all first keys.
+    /// One part of the first keys.
     pub(super) fn part(&self, part: u8) -> CountsPart<K, V> {
         self.parts.get(usize::from(part)).expect("there are as many parts as `part_of` returns").clone()
     }
@@ -67,7 +67,7 @@ impl<K: Clone + Ord + Hash, V: Clone + Ord> PairCounts<K, V> {
 
 impl<K: Clone + Ord, V: Clone + Ord> PartialEq for PairCounts<K, V> {
     fn eq(&self, other: &Self) -> bool {
-        // The input is not compared: the counts are determined by it.
+        // The input is not compared: it determines the counts.
         self.parts == other.parts
     }
 }

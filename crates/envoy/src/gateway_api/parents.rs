@@ -1,4 +1,4 @@
-//! What a route attaches to, and why it does not (istiod's `extractParentReferenceInfo`).
+//! The parents of a route, and why it does not attach to some (istiod's `extractParentReferenceInfo`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use navarch_api::text_map::TextMap;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The label that names a waypoint.
+/// The label with the name of a waypoint.
 const USE_WAYPOINT: &str = "istio.io/use-waypoint";
-/// The label that names the waypoint's namespace.
+/// The label with the namespace of a waypoint.
 const USE_WAYPOINT_NAMESPACE: &str = "istio.io/use-waypoint-namespace";
 
-/// All that a route attaches to, by reference; of a reference by which it attaches to nothing, what it tried.
+/// All attachments of a route, by reference; for a reference without any, the attempts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ParentsOf(pub(super) RouteName);
 
-/// The labels of a mesh parent; `None` where it is not there.
+/// The labels of a mesh parent; `None` if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ParentLabels(MeshParent);
 
@@ -39,13 +39,14 @@ pub(super) enum MeshParent {
     ServiceEntry(NamespacedName),
 }
 
-/// What one reference means.
+/// The target of one reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Listener {
         of: ParentObject,
         listener: Arc<ParentListener>,
-        /// The hosts of all listeners of the port and protocol, which have what is theirs; `None` where it cannot matter.
+        /// The hosts of all listeners of the port and protocol, among which the most specific takes a host; `None` if
+        /// they cannot matter.
         beside: Option<Arc<BTreeSet<String>>>,
     },
     /// All clients in the mesh.
@@ -55,12 +56,12 @@ pub(super) enum Target {
 /// One attempt to attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attachment {
-    /// Which of the route's references it is.
+    /// The index of the route's reference.
     pub(super) reference: usize,
-    /// The port that the reference names.
+    /// The port of the reference.
     pub(super) port: Option<i32>,
     pub(super) target: Target,
-    /// Why not.
+    /// Why it is denied, if it is.
     pub(super) denied: Option<Denial>,
     /// The fault of the waypoint, which is only used in an ambient mesh.
     pub(super) waypoint_fault: Option<&'static str>,
@@ -74,19 +75,19 @@ pub(super) struct Denial {
     pub(super) message: String,
 }
 
-/// Why a route does not attach, the most specific first: if listeners differ, the most specific reason is reported.
+/// Why a route does not attach, the most specific reason first: if listeners differ, that one is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DenialReason {
-    /// The listener takes no such routes.
+    /// The listener does not allow such routes.
     NotAllowedByListeners,
-    /// No host is the listener's.
+    /// No host matches the listener's.
     NoMatchingListenerHostname,
     /// The parent does not exist.
     NoMatchingParent,
 }
 
 impl DenialReason {
-    /// As conditions say it.
+    /// The reason in conditions.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::NotAllowedByListeners => "NotAllowedByListeners",
@@ -97,7 +98,7 @@ impl DenialReason {
 }
 
 impl Target {
-    /// The Gateway that VirtualServices name, or `mesh`.
+    /// The Gateway name in VirtualServices, or `mesh`.
     pub(super) fn gateway(&self) -> Arc<str> {
         match self {
             Self::Listener { listener, .. } => listener.gateway.clone(),
@@ -105,7 +106,7 @@ impl Target {
         }
     }
 
-    /// Whether a host of a route is the listener's, and not that of one that is more exact.
+    /// Whether a host of a route matches the listener's, and not that of a more specific one.
     pub(super) fn takes_host(&self, host: &str) -> bool {
         let Self::Listener { listener, beside, .. } = self else { return true };
         let own = listener.hostname.as_str();
@@ -147,7 +148,7 @@ impl Query for ParentsOf {
     }
 }
 
-/// A reference as a text, by which references are ordered.
+/// The sort key of a reference.
 pub(super) fn text_of(parent: &ParentReference, own: &Namespace) -> String {
     let ParentReference { group, kind, namespace, name, section_name, port } = parent;
     let section = section_name.as_deref().unwrap_or_default();
@@ -194,25 +195,25 @@ fn attachments(
     if tried.is_empty() {
         return listeners.iter().take(1).map(|first| attach(first, Some(not_meant(parent, &listeners)))).collect();
     }
-    // There may be many listeners and many routes: why a listener does not take a route counts only where none does, and then the
-    // most telling reason does. None is less than any.
+    // There may be many listeners and many routes: denials are reported only if no listener accepts the route, and then
+    // only the most specific reason. `None` is less than any reason.
     let best = tried.iter().map(|(_, denied)| denied.as_ref().map(|denied| denied.reason)).min().flatten();
     let tried = tried.into_iter().filter(|(_, denied)| denied.as_ref().map(|denied| denied.reason) == best);
     tried.map(|(open, denied)| attach(open, denied)).collect()
 }
 
-/// Whether a reference means a listener.
+/// Whether a reference selects a listener.
 fn is_meant(parent: &ParentReference, listener: &ParentListener) -> bool {
     let section = parent.section_name.as_deref().filter(|section| !section.is_empty());
     has_port(parent, listener) && section.is_none_or(|section| section == listener.section)
 }
 
-/// Whether a listener has the port that a reference names, if it names one.
+/// Whether a listener has the port of a reference, if it has one.
 fn has_port(parent: &ParentReference, listener: &ParentListener) -> bool {
     parent.port.is_none_or(|port| port == 0 || port == listener.port)
 }
 
-/// Why a reference means none of these listeners.
+/// Why a reference selects none of these listeners.
 fn not_meant(parent: &ParentReference, listeners: &[OpenListener]) -> Denial {
     let message = match listeners.iter().any(|open| has_port(parent, &open.listener)) {
         true => format!("sectionName {:?} not found", parent.section_name.as_deref().unwrap_or_default()),
@@ -221,7 +222,7 @@ fn not_meant(parent: &ParentReference, listeners: &[OpenListener]) -> Denial {
     Denial { reason: DenialReason::NoMatchingParent, message }
 }
 
-/// Why a route does not attach to a listener that it means.
+/// Why a route does not attach to a listener that its reference selects.
 fn denial(name: &RouteName, route: CommonRoute<'_>, listener: &ParentListener) -> Option<Denial> {
     let own = route.meta.key.namespace.as_str();
     let every = ["*".to_owned()];
@@ -251,7 +252,7 @@ fn denial(name: &RouteName, route: CommonRoute<'_>, listener: &ParentListener) -
     None
 }
 
-/// What is wrong with a parent in the mesh, and with its waypoint.
+/// The faults of a parent in the mesh, and of its waypoint.
 fn mesh_faults(view: &View<'_>, parent: &MeshParent) -> (Option<Denial>, Option<&'static str>) {
     let labels = view.get(&ParentLabels(parent.clone()));
     let Some(labels) = &*labels else {
@@ -270,7 +271,7 @@ fn mesh_faults(view: &View<'_>, parent: &MeshParent) -> (Option<Denial>, Option<
     (None, is_missing.then_some(fault))
 }
 
-/// Whether the waypoint of a parent is another controller's: it then answers for the route.
+/// Whether the waypoint of a parent belongs to another controller, which then reports the route's status.
 fn is_of_other_controller(view: &View<'_>, parent: &MeshParent) -> bool {
     let Some(own) = (*view.get(&ParentLabels(parent.clone()))).clone() else { return false };
     let labels = match own.contains_key(USE_WAYPOINT) {

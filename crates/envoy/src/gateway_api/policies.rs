@@ -1,5 +1,5 @@
-//! Policies for backends, as DestinationRules: one for each target and host, laid together of all that speak of it (istiod's
-//! `backend_policies.go`).
+//! Policies for backends, translated to DestinationRules: one for each target and host, merged from all policies for it
+//! (istiod's `backend_policies.go`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use navarch_api::object::{NamespacedName, Object, ObjectMeta};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// All DestinationRules that are made.
+/// All DestinationRules that are generated from policies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ApiDestinationRules;
 
-/// What policies can be about.
+/// A target of policies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum PolicyTargetObject {
     Service(NamespacedName),
@@ -37,22 +37,22 @@ pub(super) enum PolicyTargetObject {
 pub(super) struct BackendPolicy {
     /// Kind and name of the policy.
     pub(super) source: (&'static str, NamespacedName),
-    /// When that was made: the oldest is heard.
+    /// Its creation time: the oldest takes precedence.
     pub(super) created: Option<Timestamp>,
     pub(super) target: PolicyTargetObject,
     pub(super) host: String,
     pub(super) port: PolicyPort,
-    /// How it is reached by TLS.
+    /// The TLS settings.
     pub(super) tls: Option<ClientTlsSettings>,
-    /// How many requests may be tried again at a time; `None` inside says nothing of that, but that load balancing is as ever.
+    /// The retry budget; an inner `None` sets no budget, but default load balancing.
     pub(super) traffic: Option<Option<RetryBudget>>,
 }
 
-/// The ports that a policy is about.
+/// The ports that a policy applies to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PolicyPort {
     All,
-    /// The one of this name.
+    /// The port of this name.
     Named(String),
     Number(u32),
 }
@@ -86,7 +86,7 @@ impl PolicyTargetObject {
         }
     }
 
-    /// What the DestinationRule of a host is called.
+    /// The name of the DestinationRule of a host.
     fn rule_name(&self, host: &str) -> NamespacedName {
         let name = self.name();
         let own = match self {
@@ -125,7 +125,7 @@ impl Query for ApiDestinationRules {
     }
 }
 
-/// The DestinationRule of a host, of policies with the oldest first.
+/// The DestinationRule of a host, from policies sorted by age.
 fn rule(
     view: &View<'_>,
     target: &PolicyTargetObject,

@@ -1,4 +1,4 @@
-//! Routes of all kinds by what they have in common.
+//! The common part of routes of all kinds.
 
 use super::grants::Referrer;
 use navarch_api::gateway_api::{BackendRef, GrpcRoute, HttpRoute, ParentReference, TcpRoute, TlsRoute};
@@ -23,20 +23,20 @@ pub(super) struct RouteName {
     pub(super) name: NamespacedName,
 }
 
-/// What all kinds of routes have.
+/// The common fields of all kinds of routes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CommonRoute<'a> {
     pub(super) meta: &'a ObjectMeta,
-    /// What it attaches to.
+    /// Its parent references.
     pub(super) parents: &'a [ParentReference],
-    /// Its hosts; kinds without have none.
+    /// Its hosts; empty for kinds without hosts.
     pub(super) hostnames: &'a [String],
 }
 
 impl RouteKind {
     pub(super) const ALL: [Self; 4] = [Self::Http, Self::Grpc, Self::Tls, Self::Tcp];
 
-    /// As all kinds are known.
+    /// The object kind.
     pub(super) fn kind(self) -> Kind {
         match self {
             Self::Http => Kind::HttpRoute,
@@ -46,12 +46,12 @@ impl RouteKind {
         }
     }
 
-    /// As it stands in `kind:`.
+    /// The name in `kind:`.
     pub(super) fn as_str(self) -> &'static str {
         self.kind().as_str()
     }
 
-    /// As grants know it.
+    /// The kind in grants.
     pub(super) fn referrer(self) -> Referrer {
         match self {
             Self::Http => Referrer::HttpRoute,
@@ -61,7 +61,7 @@ impl RouteKind {
         }
     }
 
-    /// The routes of the kind in one part of all.
+    /// The routes of the kind in one part.
     pub(super) fn names_in(self, view: &View<'_>, part: u8) -> Vec<RouteName> {
         let names: Vec<NamespacedName> = match self {
             Self::Http => view.names_in::<HttpRoute>(part).cloned().collect(),
@@ -74,7 +74,7 @@ impl RouteKind {
 }
 
 impl RouteName {
-    /// What the route has in common with others, if it is there.
+    /// The common fields of the route, if it exists.
     pub(super) fn common<'a>(&self, view: &'a View<'_>) -> Option<CommonRoute<'a>> {
         Some(match self.kind {
             RouteKind::Http => {
@@ -96,7 +96,7 @@ impl RouteName {
         })
     }
 
-    /// All backends that the route names.
+    /// All backend references of the route.
     pub(super) fn backends<'a>(&self, view: &'a View<'_>) -> Vec<&'a BackendRef> {
         let name = &self.name;
         match self.kind {

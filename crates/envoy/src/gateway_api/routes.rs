@@ -1,4 +1,4 @@
-//! A route as VirtualServices: its rules once for gateways and once for the mesh, and where they are bound.
+//! A route as VirtualServices: its rules once for gateways and once for the mesh, and its bindings.
 //!
 //! ```text
 //! route ─▶ ParentsOf ───────────┐
@@ -30,11 +30,11 @@ use navarch_push::view::View;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RulesOf {
     pub(super) route: RouteName,
-    /// Whether they are for the mesh, where references to other namespaces take no grant.
+    /// Whether they are for the mesh, where references to other namespaces require no grant.
     pub(super) mesh: bool,
 }
 
-/// The value of [`RulesOf`]. One without any is served nowhere.
+/// The value of [`RulesOf`]. A route without rules is not served.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Rules {
     /// Routes of HTTP, in order.
@@ -45,18 +45,18 @@ pub(super) struct Rules {
     pub(super) tcp: Vec<istio::TcpRoute>,
     /// Endpoint pickers by name of the rule.
     pub(super) pickers: BTreeMap<String, EndpointPicker>,
-    /// What is wrong with them.
+    /// The fault, if any.
     pub(super) fault: Option<Fault>,
 }
 
-/// Where a route is bound.
+/// The bindings of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct BindingsOf(pub(super) RouteName);
 
 /// The value of [`BindingsOf`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bindings {
-    /// When the route was made.
+    /// The creation time of the route.
     pub(super) created: Option<Timestamp>,
     /// One for each parent and host.
     pub(super) bindings: Vec<Arc<Binding>>,
@@ -65,14 +65,14 @@ pub(super) struct Bindings {
 /// A route at one parent, for one host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Binding {
-    /// What routes share that are merged: the Gateway, or the route's namespace and port, and the host.
+    /// The key of routes that are merged: the Gateway, or the route's namespace and port, and the host.
     pub(super) key: Arc<str>,
     /// The Gateway, as `namespace/name`, or `mesh`.
     pub(super) gateway: Arc<str>,
     pub(super) host: String,
     /// The port of a parent in the mesh.
     pub(super) port: Option<u32>,
-    /// The host of the listener, which narrows TLS; empty is every one.
+    /// The host of the listener, which restricts TLS; empty means every host.
     pub(super) listener_host: String,
     /// The hosts of a parent in the mesh.
     pub(super) parent_hosts: Arc<Vec<String>>,
@@ -95,7 +95,7 @@ impl Query for RulesOf {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let context = RuleContext { view, route: &self.route, checks_grants: !self.mesh };
-        // A rule that cannot be served takes all of the route with it, as in istiod.
+        // As in istiod, a rule that cannot be served makes the whole route fail.
         let rules = rules(context).unwrap_or_else(|fault| Rules { fault: Some(fault), ..Rules::default() });
         Arc::new(rules)
     }
@@ -144,11 +144,11 @@ impl Rules {
             self.pickers.insert(first.name.clone(), picker);
         }
         self.http.extend(forms.routes);
-        // Of several faults the last is reported, as by istiod.
+        // As in istiod, the last of several faults is reported.
         self.fault = forms.fault.or(self.fault.take());
     }
 
-    /// Whether there is none.
+    /// Whether there are no rules.
     fn is_empty(&self) -> bool {
         self.http.is_empty() && self.tls.is_empty() && self.tcp.is_empty()
     }

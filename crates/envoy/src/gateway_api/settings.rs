@@ -1,4 +1,4 @@
-//! What is read of the mesh's settings, apart from the rest of it: mesh config changes, and these hardly ever do.
+//! The mesh settings that the Gateway API uses, as a separate query: mesh config changes, and these rarely do.
 
 use navarch_api::gateway_api::GatewayApiSettings;
 use navarch_push::query::Query;

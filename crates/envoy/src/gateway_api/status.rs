@@ -1,5 +1,5 @@
-//! The statuses of Gateway API objects: pure functions beside the translation. What a status already holds is for its writer
-//! (`navarch_status`) to know.
+//! The statuses of Gateway API objects: pure functions next to the translation. The existing content of a status is
+//! merged by its writer (`navarch_status`).
 
 pub(super) mod condition;
 mod gateway;
@@ -50,7 +50,7 @@ impl StatusSubject {
         &self.0
     }
 
-    /// Reads [`Display`](fmt::Display)'s form back.
+    /// Parses the format of [`Display`](fmt::Display).
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '/');
@@ -61,7 +61,7 @@ impl StatusSubject {
 }
 
 impl fmt::Display for StatusSubject {
-    /// `kind/namespace/name`, the namespace being empty for kinds outside of namespaces.
+    /// `kind/namespace/name`, with an empty namespace for cluster-scoped kinds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", variant(self.0.kind), self.0.name.namespace, self.0.name.name)
     }
@@ -72,8 +72,8 @@ fn variant(kind: Kind) -> &'static str {
     kind.as_str()
 }
 
-/// What the status of an object should say: its members as they are written, without the times of conditions, which the writer
-/// keeps. `None` where nothing here has a say in it.
+/// The desired status of an object: its fields as they are written, without the times of conditions, which the writer
+/// keeps. `None` if this control plane does not write it.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds are no subjects")]
 pub(super) fn status_of(view: &View<'_>, StatusSubject(ObjectRef { kind, name }): &StatusSubject) -> Option<Value> {
     let route = |kind| route::status(view, &RouteName { kind, name: name.clone() });

@@ -16,17 +16,17 @@ use navarch_push::view::View;
 
 /// The TLS option for the client certificate mode.
 const TERMINATE_MODE: &str = "gateway.istio.io/tls-terminate-mode";
-/// The option that names cipher suites.
+/// The TLS option for cipher suites.
 const CIPHER_SUITES: &str = "gateway.istio.io/tls-cipher-suites";
-/// The option that has connections passed on by the cluster that their SNI names.
+/// The option to pass connections through to the cluster named by their SNI.
 const LISTENER_PROTOCOL: &str = "gateway.istio.io/listener-protocol";
 /// The label of gateways between networks.
 const NETWORK_LABEL: &str = "topology.istio.io/network";
-/// The label that names the port by which other networks come.
+/// The label with the port for traffic from other networks.
 const GATEWAY_PORT_LABEL: &str = "networking.istio.io/gatewayPort";
 /// The default port for traffic from other networks.
 const GATEWAY_PORT: &str = "15443";
-/// How many certificates a listener may show: one for each kind of key.
+/// Maximum number of certificates of a listener: one for each key type.
 const MAX_CERTIFICATES: usize = 2;
 
 /// The owner of a listener.
@@ -38,7 +38,7 @@ pub(super) struct Owner<'a> {
     pub(super) tls: Option<&'a GatewayTls>,
 }
 
-/// TLS of a listener, `None` where it has none, and what is wrong with it.
+/// The TLS settings of a listener, `None` without TLS, and its fault, if any.
 pub(super) fn of_listener(
     view: &View<'_>,
     owner: Owner<'_>,
@@ -71,11 +71,11 @@ pub(super) fn of_listener(
 /// Whether the settings are complete.
 enum Done {
     Yes,
-    /// There may be more.
+    /// More settings may apply.
     No,
 }
 
-/// Sets how TLS is ended.
+/// Sets TLS termination.
 fn terminate(
     view: &View<'_>,
     owner: Owner<'_>,
@@ -103,7 +103,7 @@ fn terminate(
         return Err(Fault::new(INVALID_CERTIFICATE_REF, message));
     }
     let mut fault = None;
-    // As in istiod, one that is not good leaves its place empty where there are others.
+    // As in istiod, an invalid one leaves an empty entry if there are others.
     let names: Vec<String> = tls
         .certificate_refs
         .iter()
@@ -128,14 +128,14 @@ fn terminate(
     Ok(Done::No)
 }
 
-/// How the clients of a port are checked, as the Gateway has it.
+/// The client validation of a port in the Gateway.
 fn validation(tls: Option<&GatewayTls>, port: i32) -> Option<&FrontendValidation> {
     let frontend = tls?.frontend.as_ref()?;
     let own = frontend.per_port.iter().find(|own| own.port == port);
     own.map_or(&frontend.default, |own| &own.tls).validation.as_ref()
 }
 
-/// Sets how the certificates of clients are checked.
+/// Sets the validation of client certificates.
 fn check_clients(
     view: &View<'_>,
     owner: Owner<'_>,
@@ -161,8 +161,8 @@ fn check_clients(
     Ok(())
 }
 
-/// The resource name of a certificate. Whether an object of another namespace exists must not be disclosed to whoever may not
-/// refer to it.
+/// The resource name of a certificate. The existence of an object of another namespace must not be disclosed to users
+/// who may not reference it.
 fn certificate(view: &View<'_>, owner: Owner<'_>, reference: &CertificateRef) -> Result<String, Fault> {
     let namespace = reference.namespace.as_deref().map_or_else(|| owner.namespace.clone(), Namespace::new);
     if namespace != *owner.namespace && !may_read(view, owner, Referent::Secret, &namespace, &reference.name) {
@@ -178,7 +178,7 @@ fn certificate(view: &View<'_>, owner: Owner<'_>, reference: &CertificateRef) ->
     Ok(format!("{GATEWAY_SECRET_PREFIX}{namespace}/{}", reference.name))
 }
 
-/// Checks that a Secret holds a certificate and its key.
+/// Checks that a Secret contains a certificate and its key.
 pub(super) fn check_secret(
     view: &View<'_>,
     reference: &CertificateRef,
@@ -206,7 +206,7 @@ fn authorities(view: &View<'_>, owner: Owner<'_>, reference: &ObjectReference) -
         Some(Referent::Secret) => (Referent::Secret, GATEWAY_SECRET_PREFIX),
         _ => (Referent::ConfigMap, CONFIG_MAP_PREFIX),
     };
-    // Grants by name are for the name with its suffix, as to istiod.
+    // As in istiod, grants by name are for the name with its suffix.
     let suffixed = format!("{name}{CA_SUFFIX}");
     if namespace != *owner.namespace && !may_read(view, owner, granted, &namespace, &suffixed) {
         let message = format!(
@@ -233,14 +233,14 @@ fn authorities(view: &View<'_>, owner: Owner<'_>, reference: &ObjectReference) -
     }
 }
 
-/// Whether a grant lets the owner refer to an object of another namespace.
+/// Whether a grant allows the owner to reference an object of another namespace.
 pub(super) fn may_read(view: &View<'_>, owner: Owner<'_>, to: Referent, namespace: &Namespace, name: &str) -> bool {
     let reference =
         Reference { from: owner.kind, from_namespace: owner.namespace.clone(), to, to_namespace: namespace.clone() };
     grants::allows(view, reference, name)
 }
 
-/// Whether connections are passed on by the cluster that their SNI names: gateways between networks.
+/// Whether connections are passed through to the cluster named by their SNI: gateways between networks.
 fn is_auto_passthrough(labels: &TextMap, listener: &Listener) -> bool {
     let options = listener.tls.as_ref().map(|tls| &tls.options);
     if options.and_then(|options| options.get(LISTENER_PROTOCOL)).is_some_and(|mode| mode == "auto-passthrough") {

@@ -20,7 +20,7 @@ use navarch_push::view::View;
 /// The annotation that disables a policy.
 const IGNORED: &str = "istio.io/ignore-policy-attachment";
 
-/// A BackendTLSPolicy as it was read.
+/// A translated BackendTLSPolicy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TlsPolicyForms(pub(super) NamespacedName);
 
@@ -37,7 +37,7 @@ pub(super) struct PolicyForms {
     pub(super) conditions: Conditions,
 }
 
-/// The policies of each target, the one that is heard first.
+/// The policies of each target, the one with precedence first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PoliciesByTarget(Namespace);
 
@@ -116,7 +116,7 @@ impl Query for TlsPolicyForms {
                     forms.gateways.extend(view.get(&GatewaysOfBackend(object)).iter().cloned());
                 }
             }
-            // The fault of one target is reported for the following ones as well, as by istiod.
+            // As in istiod, the fault of one target is also reported for the following ones.
             forms.targets.push((target.clone(), conditions.clone()));
         }
         forms.conditions = conditions;
@@ -124,7 +124,7 @@ impl Query for TlsPolicyForms {
     }
 }
 
-/// The port that a target names.
+/// The port of a target.
 fn section(target: &PolicyTarget) -> Option<&str> {
     target.section_name.as_deref().filter(|name| !name.is_empty())
 }
@@ -159,7 +159,7 @@ fn resolve(
     Ok((object, hosts))
 }
 
-/// TLS to a backend. Faults are reported in conditions.
+/// The TLS settings for a backend. Faults are reported in conditions.
 pub(super) fn client_tls(
     view: &View<'_>,
     validation: &BackendTlsValidation,
@@ -180,7 +180,7 @@ pub(super) fn client_tls(
     }
 }
 
-/// The name of the CAs; empty is those of the proxy's machine.
+/// The name of the CAs; empty means those of the proxy's system.
 fn credential(
     view: &View<'_>,
     validation: &BackendTlsValidation,
@@ -200,7 +200,7 @@ fn credential(
     let name = NamespacedName::new(namespace.as_str(), &reference.name);
     let (reason, message) = match (reference.group.as_str(), reference.kind.as_str()) {
         ("", "ConfigMap") => match &*view.get(&RootsFault::ConfigMap(name.clone())) {
-            // As in istiod, what cannot be read is left for proxies to refuse.
+            // As in istiod, unparsable CAs are sent, and proxies reject them.
             problem if problem.as_ref().is_none_or(|problem| problem.is_unreadable) => {
                 return format!("{CONFIG_MAP_PREFIX}{namespace}/{}", reference.name);
             }
@@ -222,6 +222,6 @@ fn credential(
     };
     conditions.bad("ResolvedRefs", reason, message.clone());
     conditions.bad("Accepted", "NoValidCACertificate", format!("Certificate reference invalid: {message}"));
-    // A name that no secret has: nothing gets through.
+    // A name that no secret has: all connections fail.
     INVALID_PREFIX.to_owned()
 }

@@ -16,16 +16,16 @@ use navarch_api::object::NamespacedName;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// How many requests may always be tried again at a time, where a policy does not say.
+/// Default number of concurrent retries that are always allowed.
 const MIN_RETRIES: i32 = 10;
-/// The time of which the share of requests is counted that may be tried again, where a policy does not say.
+/// Default interval over which the percentage of retries is counted.
 const DEFAULT_BUDGET_INTERVAL: Duration = Duration::from_secs(10);
 
-/// An XBackendTrafficPolicy as it was read; `None` where such are not.
+/// A translated XBackendTrafficPolicy; `None` if the kind is disabled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TrafficPolicyForms(pub(super) NamespacedName);
 
-/// An XBackend as it was read; `None` where such are not.
+/// A translated XBackend; `None` if the kind is disabled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct BackendForms(pub(super) NamespacedName);
 
@@ -74,7 +74,7 @@ impl Query for TrafficPolicyForms {
     }
 }
 
-/// How many requests may be tried again at a time.
+/// The retry budget.
 fn retry_budget(declared: &RetryConstraint) -> RetryBudget {
     let count = declared.min_retry_rate.count.unwrap_or(MIN_RETRIES);
     RetryBudget {
@@ -126,7 +126,7 @@ impl Query for BackendForms {
     }
 }
 
-/// How an XBackend is reached by TLS, if it is.
+/// The TLS settings of an XBackend, if any.
 fn backend_tls(
     view: &View<'_>,
     backend: &XBackend,

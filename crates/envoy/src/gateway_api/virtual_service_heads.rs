@@ -1,7 +1,7 @@
 //! Bindings of routes to parents, as VirtualServices without their rules.
 //!
-//! There may be tens of thousands of routes, so what a route changes by coming, going or moving is changed in a table, and the
-//! table is read in parts: each part depends on the table, and what is read of it on the part.
+//! There may be tens of thousands of routes, so an added, changed or removed route updates a table, and the table is
+//! read in parts: each part depends on the table, and readers depend on the part.
 //!
 //! ```text
 //! BindingsOf ─▶ BoundIn (a part of all routes) ─▶ VirtualServiceHeads ─┬▶ HeadsIn ───▶ HeadOf (one VirtualService)
@@ -32,7 +32,7 @@ pub(super) struct VirtualServiceHeads;
 #[derive(Clone, Debug)]
 pub(super) struct Heads {
     bound: Vec<Arc<BoundRoutes>>,
-    /// Those that several routes may share, by what these share.
+    /// Those that several routes may share, by their merge key.
     shared: OrdMap<Arc<str>, Arc<Head>>,
     by_name: Vec<Arc<HeadsByName>>,
     by_gateway: Vec<Arc<HeadsByGateway>>,
@@ -40,14 +40,14 @@ pub(super) struct Heads {
 
 /// The heads of one part, by name; of several with one name the last is used.
 type HeadsByName = OrdMap<(NamespacedName, Source), Arc<Head>>;
-/// Those of one part of all gateways, by gateway.
+/// The heads of one part of all gateways, by gateway.
 type HeadsByGateway = OrdMap<Arc<str>, Arc<HeadsOfGateway>>;
-/// The VirtualServices of one gateway, in the order in which VirtualServices count.
+/// The VirtualServices of one gateway, in order of precedence.
 pub(crate) type HeadsOfGateway = OrdMap<Precedence, Arc<Head>>;
-/// What the routes of one part are bound to, sorted.
+/// The bindings of the routes of one part, sorted.
 type BoundRoutes = Vec<(RouteName, Arc<Bindings>)>;
 
-/// What orders VirtualServices: the oldest first, then by name, then by namespace.
+/// The order of VirtualServices: the oldest first, then by name, then by namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Precedence {
     created: Option<Timestamp>,
@@ -60,15 +60,15 @@ pub(crate) struct Precedence {
 enum Source {
     /// One binding of one route.
     Alone(RouteKind, usize),
-    /// All that share this key.
+    /// All bindings with this key.
     Shared(Arc<str>),
 }
 
-/// A VirtualService that is made, without its routes.
+/// A generated VirtualService without its routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) name: NamespacedName,
-    /// When the oldest of its routes was made.
+    /// The creation time of the oldest of its routes.
     pub(crate) created: Option<Timestamp>,
     pub(crate) hosts: Arc<[Hostname]>,
     /// Its Gateway, as `namespace/name`, or `mesh`.
@@ -81,15 +81,15 @@ pub(crate) struct Head {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RoutePart {
     pub(super) route: RouteName,
-    /// When the route was made.
+    /// The creation time of the route.
     created: Option<Timestamp>,
-    /// Which of the route's bindings it is.
+    /// The index of the route's binding.
     number: usize,
-    /// Where it is bound.
+    /// The binding.
     pub(super) binding: Arc<Binding>,
 }
 
-/// The routes of one part of all, and where they are bound.
+/// The routes of one part, with their bindings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BoundIn(u8);
 
@@ -114,14 +114,14 @@ pub(crate) fn heads_at(view: &View<'_>, gateway: &Arc<str>) -> Arc<HeadsOfGatewa
     (*view.get(&HeadsAt(gateway.clone()))).clone()
 }
 
-/// The names of all VirtualServices that are made of routes.
+/// The names of all VirtualServices that are generated from routes.
 pub(crate) fn head_names(view: &View<'_>) -> BTreeSet<NamespacedName> {
     let heads = view.get(&VirtualServiceHeads);
     heads.by_name.iter().flat_map(|part| part.values()).map(|head| head.name.clone()).collect()
 }
 
 impl Head {
-    /// One of these parts, of which there is at least one.
+    /// A head with these parts, of which there is at least one.
     fn new(name: NamespacedName, parts: Vec<RoutePart>) -> Self {
         let first = parts.first();
         let hosts = first.iter().map(|part| Hostname::new(&part.binding.host)).collect();
@@ -135,15 +135,15 @@ impl Head {
 }
 
 impl RoutePart {
-    /// What orders the parts of one VirtualService: the oldest first, then the names that istiod gives the VirtualServices that it
-    /// merges. `~` is higher than all that names are made of, so `web-admin` comes before `web`.
+    /// The order of the parts of one VirtualService: the oldest first, then by the names that istiod gives the
+    /// VirtualServices that it merges. `~` is greater than all characters of names, so `web-admin` comes before `web`.
     fn precedence(&self) -> impl Ord + use<> {
         let name = &self.route.name;
         (self.created, name.namespace.clone(), format!("{}~{}~", name.name, self.number), self.route.kind)
     }
 }
 
-/// The name of the VirtualService that a binding has alone, and what that is made of; `None` where routes share one.
+/// The name and source of the VirtualService of a single binding; `None` if routes share one.
 fn alone(route: &RouteName, number: usize) -> Option<(NamespacedName, Source)> {
     let middle = match route.kind {
         RouteKind::Http | RouteKind::Grpc => return None,
@@ -166,7 +166,7 @@ impl Heads {
         }
     }
 
-    /// Brings the table up to date with what routes are bound to now. Costs what differs.
+    /// The table with the current bindings of routes. The cost is proportional to the differences.
     fn updated(&self, view: &View<'_>) -> Self {
         let mut new = self.clone();
         let bound: Vec<Arc<BoundRoutes>> = (0..PARTS).map(|part| (*view.get(&BoundIn(part))).clone()).collect();
@@ -204,7 +204,7 @@ impl Heads {
         new
     }
 
-    /// Takes the parts of routes out of a shared VirtualService, and puts others in.
+    /// Removes the parts of routes from a shared VirtualService, and adds others.
     fn reshare(&mut self, key: Arc<str>, gone: &BTreeSet<&RouteName>, come: Vec<RoutePart>) {
         let before = self.shared.get(&key).cloned();
         let stay = before.iter().flat_map(|head| &head.parts).filter(|part| !gone.contains(&part.route)).cloned();
@@ -226,7 +226,7 @@ impl Heads {
         }
     }
 
-    /// Puts a VirtualService in its place, or takes it away.
+    /// Inserts or removes a VirtualService.
     fn put(&mut self, key: (NamespacedName, Source), head: Option<Arc<Head>>) {
         let name = key.0.clone();
         let Some(part) = self.by_name.get_mut(usize::from(part_of(&name))) else { return };
@@ -260,7 +260,7 @@ impl Heads {
     }
 }
 
-/// The effective one of those with a name.
+/// The last one with a name, which takes effect.
 fn last_of(part: &HeadsByName, name: &NamespacedName) -> Option<Arc<Head>> {
     let from = (name.clone(), Source::Alone(RouteKind::Http, 0));
     let range = part.range((Bound::Included(from), Bound::Unbounded));
@@ -269,7 +269,7 @@ fn last_of(part: &HeadsByName, name: &NamespacedName) -> Option<Arc<Head>> {
 
 impl PartialEq for Heads {
     fn eq(&self, other: &Self) -> bool {
-        // All else follows from these.
+        // All other fields follow from these.
         self.by_name == other.by_name
     }
 }

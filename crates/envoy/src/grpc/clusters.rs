@@ -1,4 +1,4 @@
-//! Clusters: where endpoints come from, and what of a DestinationRule gRPC can do.
+//! Clusters: their endpoints, and the settings of DestinationRules that gRPC supports.
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::cluster::v3::circuit_breakers::Thresholds;
@@ -19,7 +19,7 @@ use navarch_api::istio::{ClientTlsMode, LoadBalancerSettings, SimpleLb, TrafficP
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
 
-/// The cluster of this name; `None` where the client sees no such service, port or subset.
+/// The cluster of this name; `None` if the client sees no such service, port or subset.
 pub(super) fn build(view: &View<'_>, name: &str) -> Option<Cluster> {
     let OutboundCluster { port, subset, host } = OutboundCluster::parse(name)?;
     let service = sidecar_scope::host_service(view, &host)?;
@@ -42,7 +42,7 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Cluster> {
     Some(cluster)
 }
 
-/// A cluster whose endpoints come on the same stream under its own name.
+/// A cluster with EDS on the same stream, under its own name.
 fn by_eds(name: &str) -> Cluster {
     Cluster {
         name: name.to_owned(),
@@ -53,7 +53,7 @@ fn by_eds(name: &str) -> Cluster {
     }
 }
 
-/// Lays a policy over a cluster: balancing, the limit of requests, TLS. gRPC knows no more of it.
+/// Applies a policy to a cluster: load balancing, the request limit, TLS. gRPC supports no other settings.
 fn apply(view: &View<'_>, cluster: &mut Cluster, policy: &TrafficPolicy, service: &ServiceKey) {
     if let Some(balancer) = policy.load_balancer.as_deref() {
         balance(view, cluster, balancer, service);
@@ -64,7 +64,7 @@ fn apply(view: &View<'_>, cluster: &mut Cluster, policy: &TrafficPolicy, service
         thresholds: vec![Thresholds { max_requests: Some(limit), ..Thresholds::default() }],
         ..CircuitBreakers::default()
     });
-    // Only if configured: whether a gRPC server accepts it is not known.
+    // Only if configured: whether a gRPC server accepts it is unknown.
     if policy.tls.as_deref().is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual) {
         let context = UpstreamTlsContext {
             common_tls_context: Some(tls::context(&accounts_of(view, service))),
@@ -77,7 +77,7 @@ fn apply(view: &View<'_>, cluster: &mut Cluster, policy: &TrafficPolicy, service
     }
 }
 
-/// Says how endpoints are picked. Round robin, which gRPC does unasked, is what becomes of ways that it does not have.
+/// Sets the load balancing policy. Unsupported policies become round robin, gRPC's default.
 fn balance(view: &View<'_>, cluster: &mut Cluster, balancer: &LoadBalancerSettings, service: &ServiceKey) {
     if let Some(hash) = &balancer.consistent_hash {
         apply_hash(cluster, hash);

@@ -1,6 +1,6 @@
-//! `host:port` as Go reads and writes it (`net.SplitHostPort`, `net.JoinHostPort`).
+//! Parsing and formatting of `host:port` as in Go (`net.SplitHostPort`, `net.JoinHostPort`).
 
-/// Host and port, brackets around an IPv6 address taken off; `None` where there is no port, or more than one.
+/// Host and port, without the brackets of an IPv6 address; `None` if there is no port, or more than one.
 pub(crate) fn split(text: &str) -> Option<(&str, &str)> {
     let (host, port) = text.rsplit_once(':')?;
     let host = match host.strip_prefix('[') {
@@ -12,7 +12,7 @@ pub(crate) fn split(text: &str) -> Option<(&str, &str)> {
     (is_plain(host) && is_plain(port)).then_some((host, port))
 }
 
-/// `host:port`, an IPv6 address in brackets.
+/// `host:port`, with an IPv6 address in brackets.
 pub(crate) fn join(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

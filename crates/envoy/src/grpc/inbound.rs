@@ -1,4 +1,4 @@
-//! Listeners of servers: TLS as PeerAuthentications ask for it, and AuthorizationPolicies.
+//! Listeners of servers: TLS by PeerAuthentications, and AuthorizationPolicies.
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::core::v3::{TransportSocket, transport_socket};
@@ -22,7 +22,7 @@ use navarch_push::view::View;
 /// The label of workloads that accept mutual TLS.
 const TLS_MODE: &str = "security.istio.io/tlsMode";
 
-/// The listener of this name, for a server on `address`; `None` where no service has the port of the workload.
+/// The listener of this name, for a server on `address`; `None` if no service has the port of the workload.
 pub(super) fn build(view: &View<'_>, name: &str, address: &str) -> Option<Listener> {
     let (host, port) = host_port::split(address)?;
     let port: u16 = port.parse().ok()?;
@@ -37,8 +37,8 @@ pub(super) fn build(view: &View<'_>, name: &str, address: &str) -> Option<Listen
     })
 }
 
-/// Whether a port takes mutual TLS alone. A server of gRPC takes it or plain text, never both: where policies permit both, it
-/// is mutual TLS if the workload's label promises it to clients.
+/// Whether a port accepts only mutual TLS. A gRPC server accepts either it or plain text, never both: if policies
+/// permit both, it is mutual TLS if the workload's label announces it to clients.
 fn takes_mtls(view: &View<'_>, port: u16) -> bool {
     match mtls::of_proxy(view).on_port(port) {
         MtlsMode::Disable => false,
@@ -72,7 +72,7 @@ fn chain(view: &View<'_>, mtls: bool) -> FilterChain {
     }
 }
 
-/// Hands every request to the application.
+/// Forwards every request to the application.
 fn everything() -> RouteConfiguration {
     let route = Route {
         r#match: Some(RouteMatch {

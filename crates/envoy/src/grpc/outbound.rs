@@ -31,8 +31,8 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
     names
 }
 
-/// The names of the listeners that are meant by the names that a client asks for. Where one host is asked for by several
-/// names, each of them has all the ports that any of them has, as in istiod.
+/// The listener names that the requested names refer to. If several names refer to one host, each of them has all ports
+/// that any of them requests, as in istiod.
 pub(super) fn names_meant(asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Vec<ResourceName> {
     let mut names = Vec::new();
     for (host, requested) in requested::by_host(view, asked) {
@@ -44,7 +44,7 @@ pub(super) fn names_meant(asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Ve
     names
 }
 
-/// The listener of this name; `None` where no service that the client sees has the host and the port.
+/// The listener of this name; `None` if no service that the client sees has the host and the port.
 pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
     let (service, port) = service_of(view, name)?;
     let routes = OutboundCluster::new(port, "", &service.key.hostname).to_string();
@@ -66,7 +66,7 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
     })
 }
 
-/// The service and the port that the name of a listener means.
+/// The service and the port of a listener name.
 fn service_of(view: &View<'_>, name: &str) -> Option<(Arc<Service>, u16)> {
     let (host, port) = host_port::split(name)?;
     let port: u16 = port.parse().ok()?;
@@ -74,7 +74,7 @@ fn service_of(view: &View<'_>, name: &str) -> Option<(Arc<Service>, u16)> {
     requested::hosts_of(view, host).into_iter().find_map(service).map(|service| (service, port))
 }
 
-/// "On the stream on which this came". gRPC takes no other source, and no time limit with it.
+/// A config source on the same stream. gRPC supports no other source, and no fetch timeout.
 pub(super) fn same_stream() -> ConfigSource {
     ConfigSource {
         config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),

@@ -1,4 +1,4 @@
-//! What the names of listeners ask for: hosts, in full or as short as the client's namespace lets them be, and their ports.
+//! Hosts and ports in requested listener names. Hosts may be short names in the client's namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use navarch_push::view::View;
 pub(super) struct Requested {
     /// The requested names; each gets listeners of its own.
     pub(super) names: BTreeSet<String>,
-    /// The ports, as they were written; `None` is all of them.
+    /// The ports, as texts; `None` means all ports.
     ports: Option<BTreeSet<String>>,
 }
 
@@ -41,14 +41,14 @@ pub(super) fn by_host(view: &View<'_>, names: &BTreeSet<ResourceName>) -> BTreeM
     hosts
 }
 
-/// The hosts that a name may mean to the client: itself, and the full name where it is a short one.
+/// The hosts that a name may refer to: itself, and the full name if it is a short one.
 pub(super) fn hosts_of(view: &View<'_>, name: &str) -> Vec<Hostname> {
     let proxy = view.proxy();
     let full = full_name(name, proxy.namespace().as_str(), &proxy.dns_domain());
     std::iter::once(name).chain(full.as_deref()).map(Hostname::new).collect()
 }
 
-/// The full name of a host that is written without the client's DNS domain, or with the first one or two parts of it.
+/// The full name of a host without the client's DNS domain, or with only the first one or two labels of it.
 fn full_name(name: &str, namespace: &str, dns_domain: &str) -> Option<String> {
     if !name.contains('.') {
         return Some(format!("{name}.{dns_domain}"));

@@ -1,4 +1,5 @@
-//! TLS settings of gRPC: certificates are named by a certificate provider of the client's bootstrap (grpc/proposal A29).
+//! TLS settings of gRPC: certificates are referenced by a certificate provider of the client's bootstrap (grpc/proposal
+//! A29).
 
 #![expect(deprecated, reason = "gRPC before 1.66 reads the old fields alone")]
 
@@ -11,19 +12,19 @@ use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
 use navarch_proto::envoy::r#type::matcher::v3::StringMatcher;
 use navarch_proto::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
-/// The name that gRPC demands of a transport socket.
+/// The name of transport sockets that gRPC requires.
 pub(super) const SOCKET: &str = "envoy.transport_sockets.tls";
 
-/// The provider of the agent's bootstrap.
+/// The certificate provider in the agent's bootstrap.
 const PROVIDER: &str = "default";
 
-/// What it calls the workload's own certificate.
+/// Its name of the workload's own certificate.
 const OWN: &str = "default";
 
-/// What it calls the certificates of the authorities.
+/// Its name of the CA certificates.
 const ROOTS: &str = "ROOTCA";
 
-/// The part of TLS that clients and servers share. The peer must have one of `names`; with none, it may have any.
+/// The common part of TLS of clients and servers. The peer must have one of `names`; if empty, any name is accepted.
 pub(super) fn context(names: &[String]) -> CommonTlsContext {
     let instance = |certificate: &str| CertificateProviderPluginInstance {
         instance_name: PROVIDER.to_owned(),

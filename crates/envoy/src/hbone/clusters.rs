@@ -25,26 +25,26 @@ use navarch_api::duration::Duration;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
 
-/// How long an idle tunnel is kept, if mesh config does not say.
+/// Default idle timeout of a tunnel.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
-/// How long an unused original destination address is kept.
+/// Cleanup interval of original destination hosts.
 const CLEANUP: prost_types::Duration = prost_types::Duration { seconds: 60, nanos: 0 };
 
-/// How many requests a tunnel's connection carries.
+/// The number of requests per connection of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pooling {
     Shared,
     Single,
 }
 
-/// To what came through tunnels.
+/// The cluster for traffic from terminated tunnels.
 pub(crate) fn main(view: &View<'_>) -> Cluster {
     let mut cluster = internal(view, MAIN, MAIN, sockets::internal("internal_upstream", sockets::raw()));
     set_options(&mut cluster, HttpOptions::passthrough_plain().into_wire());
     cluster
 }
 
-/// Into tunnels, for what goes to workloads. A gateway between networks has the inner tunnel already.
+/// The cluster into tunnels, for traffic to workloads. At a gateway between networks the inner tunnel already exists.
 pub(crate) fn encap(view: &View<'_>) -> Cluster {
     if super::joins_networks(view) {
         return internal(view, ENCAP, FORWARD, sockets::internal("internal_upstream", sockets::raw()));
@@ -55,8 +55,8 @@ pub(crate) fn encap(view: &View<'_>) -> Cluster {
     cluster
 }
 
-/// To the ends of tunnels: by the metadata of the endpoint, else to its address. Waypoints are verified by their own namespace
-/// only.
+/// The cluster to the ends of tunnels: by the metadata of the endpoint, else to its address. Waypoints additionally accept
+/// identities of their own namespace.
 pub(crate) fn originate(view: &View<'_>) -> Cluster {
     let own = view.proxy().kind() == ProxyKind::Waypoint && !view.mesh().settings.skip_validate_trust_domain;
     let tls = sockets::common_tls(view, own.then(|| sockets::own_namespace(view)));
@@ -65,7 +65,8 @@ pub(crate) fn originate(view: &View<'_>) -> Cluster {
     cluster
 }
 
-/// To the ends of inner tunnels, which pass as bytes: waypoints where the metadata of the endpoint says, else workloads.
+/// The cluster to the ends of inner tunnels, which are forwarded as bytes: waypoints by the metadata of the endpoint,
+/// else workloads.
 pub(crate) fn forward(view: &View<'_>) -> Cluster {
     Cluster { transport_socket: None, ..original(view, FORWARD, Some(waypoint_key()), sockets::raw()) }
 }
@@ -76,7 +77,7 @@ fn waypoint_key() -> MetadataKey {
     MetadataKey { key: ORIGINAL_DST.to_owned(), path: vec![segment] }
 }
 
-/// Into the inner of two tunnels.
+/// The cluster into the inner of two tunnels.
 pub(crate) fn inner(view: &View<'_>) -> Cluster {
     let tls = sockets::client_tls(sockets::common_tls(view, None));
     let mut cluster = internal(view, INNER, OUTER, sockets::internal("internal_upstream_with_tls", tls));
@@ -84,7 +85,7 @@ pub(crate) fn inner(view: &View<'_>) -> Cluster {
     cluster
 }
 
-/// Into the outer of two tunnels.
+/// The cluster into the outer of two tunnels.
 pub(crate) fn outer(view: &View<'_>) -> Cluster {
     let tls = sockets::client_tls(sockets::common_tls(view, None));
     let mut cluster = original(view, OUTER, None, tls);
@@ -92,7 +93,7 @@ pub(crate) fn outer(view: &View<'_>) -> Cluster {
     cluster
 }
 
-/// An address of one of Envoy's own listeners.
+/// The address of an internal listener.
 pub(crate) fn internal_address(listener: &str, endpoint: &str) -> Address {
     Address {
         address: Some(address::Address::EnvoyInternalAddress(EnvoyInternalAddress {
@@ -102,7 +103,7 @@ pub(crate) fn internal_address(listener: &str, endpoint: &str) -> Address {
     }
 }
 
-/// A cluster whose only endpoint is one of Envoy's own listeners.
+/// A cluster whose only endpoint is an internal listener.
 fn internal(view: &View<'_>, name: &str, listener: &str, socket: TransportSocket) -> Cluster {
     let endpoint = Endpoint { address: Some(internal_address(listener, "")), ..Endpoint::default() };
     let endpoint = LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..LbEndpoint::default() };
@@ -119,7 +120,7 @@ fn internal(view: &View<'_>, name: &str, listener: &str, socket: TransportSocket
     }
 }
 
-/// A cluster that connects to port [`PORT`] of where its connections were bound for.
+/// A cluster to port [`PORT`] of the original destination.
 fn original(view: &View<'_>, name: &str, metadata_key: Option<MetadataKey>, socket: TransportSocket) -> Cluster {
     Cluster {
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into())),
@@ -136,7 +137,7 @@ fn original(view: &View<'_>, name: &str, metadata_key: Option<MetadataKey>, sock
     }
 }
 
-/// What all have in common. Limits are for clusters of services: here all of these meet.
+/// The common part of all these clusters. Limits are for clusters of services, whose connections all share these.
 fn base(view: &View<'_>, name: &str) -> Cluster {
     let limits = Thresholds {
         max_connections: Some(u32::MAX),
@@ -154,7 +155,7 @@ fn base(view: &View<'_>, name: &str) -> Cluster {
     }
 }
 
-/// HTTP/2 that takes CONNECT.
+/// HTTP/2 options for CONNECT.
 fn connect_options(view: &View<'_>, pooling: Pooling) -> prost_types::Any {
     let mesh = view.mesh();
     let window = |bytes: u32| Some(bytes).filter(|bytes| *bytes > 0);

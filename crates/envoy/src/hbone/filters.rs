@@ -1,4 +1,4 @@
-//! Filters that carry what is known of a tunnel to those behind it.
+//! Filters that pass properties of a tunnel to later filters and listeners.
 
 use std::collections::BTreeMap;
 
@@ -28,31 +28,31 @@ use crate::filters::network::{network_filter, packed_network_filter};
 use crate::filters::{istio_version, metrics_log};
 use navarch_push::view::View;
 
-/// The key of the address that the peer wants to reach.
+/// The filter state key of the address that the peer connects to.
 const LOCAL_ADDRESS: &str = "envoy.filters.listener.original_dst.local_ip";
-/// The key of the address that the peer has.
+/// The filter state key of the peer's address.
 const REMOTE_ADDRESS: &str = "envoy.filters.listener.original_dst.remote_ip";
 /// The filter state key of the requested address or host.
 pub(crate) const AUTHORITY: &str = "io.istio.connect_authority";
-/// The key of what was done to a connection before.
+/// The filter state key of the policies that were already applied to a connection.
 pub(crate) const SOURCE: &str = "io.istio.source";
-/// The key of the host and port behind a gateway of another network.
+/// The filter state key of the host and port behind a gateway of another network.
 const TARGET: &str = "istio.double_hbone.hbone_target_address";
-/// The type by which filter state is kept so that filter chains can be chosen by it.
+/// The filter state type that filter chains can match.
 const HASHABLE: &str = "istio.hashable_string";
-/// The most bytes of a peer's baggage that are kept.
+/// Maximum size in bytes of a peer's baggage.
 const MAX_BAGGAGE: usize = 1024;
-/// What older proxies have in its place.
+/// The same type in older proxies.
 const PLAIN: &str = "envoy.string";
-/// The types that the exchange of peer metadata through tunnels is configured with: of listeners, and of clusters.
+/// The configuration types of peer metadata exchange through tunnels: of listeners, and of clusters.
 const TUNNEL_METADATA: [&str; 2] = [
     "type.googleapis.com/envoy.extensions.network_filters.peer_metadata.Config",
     "type.googleapis.com/envoy.extensions.network_filters.peer_metadata.UpstreamConfig",
 ];
-/// The name of that exchange.
+/// The filter name of that exchange.
 const TUNNEL_METADATA_NAME: &str = "upstream_hbone_peer_metadata";
 
-/// A value that is kept for later filters, and for those behind internal listeners.
+/// A filter state value for later filters, and for those of internal listeners.
 fn state(key: &str, format: &str, shared: SharedWithUpstream) -> FilterStateValue {
     FilterStateValue {
         key: Some(Key::ObjectKey(key.to_owned())),
@@ -62,7 +62,7 @@ fn state(key: &str, format: &str, shared: SharedWithUpstream) -> FilterStateValu
     }
 }
 
-/// A format of Envoy's.
+/// A format string of Envoy.
 fn formatted(format: &str) -> SubstitutionFormatString {
     let text = DataSource {
         specifier: Some(data_source::Specifier::InlineString(format.to_owned())),
@@ -74,7 +74,7 @@ fn formatted(format: &str) -> SubstitutionFormatString {
     }
 }
 
-/// The type by which the view's proxy keeps texts that filter chains are chosen by. A stock Envoy does not have Istio's.
+/// The filter state type of texts that filter chains match, for the view's proxy. A stock Envoy does not have Istio's.
 fn text_type(view: &View<'_>) -> String {
     let is_known = istio_version::at_least_patch(view, [1, 29, 2]) && super::knows_peers(view);
     if is_known { HASHABLE } else { PLAIN }.to_owned()
@@ -105,13 +105,13 @@ pub(super) fn request_source(view: &View<'_>) -> HttpFilter {
     filter("request_source", &HttpState { on_request_headers: values, ..HttpState::default() })
 }
 
-/// Hands the address that the peer wants to reach on to the next tunnel.
+/// Passes the address that the peer connects to on to the next tunnel.
 pub(crate) fn forwarded_authority() -> Filter {
     let format = format!("%FILTER_STATE({LOCAL_ADDRESS}:PLAIN)%");
     network_state("connect_authority", vec![state(LOCAL_ADDRESS, &format, SharedWithUpstream::Once)])
 }
 
-/// Hands where an endpoint is, and what is behind it, on to the tunnels to its network.
+/// Passes the address of an endpoint, and the target behind it, on to the tunnels to its network.
 pub(super) fn endpoint_metadata(view: &View<'_>) -> Filter {
     let shared = SharedWithUpstream::Transitive;
     let target = state(TARGET, "%DYNAMIC_METADATA(istio:double_hbone:hbone_target_address)%", shared);
@@ -122,12 +122,13 @@ pub(super) fn endpoint_metadata(view: &View<'_>) -> Filter {
     network_state("propagate_endpoint_metadata", values)
 }
 
-/// The host and port behind a gateway of another network, as a format.
+/// The host and port behind a gateway of another network, as a format string.
 pub(super) fn target_format() -> String {
     format!("%FILTER_STATE({TARGET}:PLAIN)%")
 }
 
-/// Sends what goes to the original destination of a service to where the peer wanted, else to the service's own address.
+/// Sends traffic for the original destination of a service to the address that the peer requested, else to the
+/// service's own address.
 pub(crate) fn destination(own: &str) -> Filter {
     let format = format!("%CEL('{LOCAL_ADDRESS}' in filter_state ? filter_state['{LOCAL_ADDRESS}']: r'{own}')%");
     let cel =
@@ -170,7 +171,7 @@ pub(crate) fn upstream_metadata(view: &View<'_>) -> Option<HttpFilter> {
     super::knows_peers(view).then_some(filter)
 }
 
-/// A method of peer metadata discovery.
+/// The configuration of a discovery method of peer metadata.
 fn of(way: &str) -> Value {
     object([(way, object([]))])
 }
@@ -203,7 +204,7 @@ pub(crate) fn client_identity() -> HttpFilter {
     filter("istio.waypoint.xfcc_client_identity", &config)
 }
 
-/// A header that is set whatever was there.
+/// A header that overwrites an existing one.
 pub(super) fn overwriting(key: &str, value: &str) -> HeaderValueOption {
     HeaderValueOption {
         header: Some(HeaderValue { key: key.to_owned(), value: value.to_owned(), ..HeaderValue::default() }),

@@ -1,4 +1,4 @@
-//! The listeners that begin tunnels.
+//! The listeners that originate tunnels.
 
 use navarch_proto::envoy::config::core::v3::HeaderValueOption;
 use navarch_proto::envoy::config::listener::v3::listener::{InternalListenerConfig, ListenerSpecifier};
@@ -17,14 +17,14 @@ use navarch_push::view::View;
 
 pub(crate) use super::terminate::terminate;
 
-/// The header with which a gateway of another network learns which policies were applied.
+/// The header for a gateway of another network with the policies that were already applied.
 const SOURCE_HEADER: &str = "x-istio-source";
 /// The header with the source network of a connection.
 const NETWORK_HEADER: &str = "x-forwarded-network";
 /// The header with peer metadata.
 const BAGGAGE: (&str, &str) = ("baggage", "%FILTER_STATE(io.istio.baggage:PLAIN)%");
 
-/// Begins a tunnel to where a connection is bound for.
+/// Originates a tunnel to the original destination of a connection.
 pub(crate) fn originate(view: &View<'_>) -> Listener {
     let class = match view.proxy().kind() {
         ProxyKind::Router => ListenerClass::Gateway,
@@ -42,12 +42,12 @@ pub(crate) fn originate(view: &View<'_>) -> Listener {
     listener(view, ORIGINATE, class, before, Some(tunnel), vec![original_destination()])
 }
 
-/// Hands the inner of two tunnels on to where it is bound for, as it is.
+/// Forwards the inner of two tunnels to its destination, unmodified.
 pub(crate) fn forward(view: &View<'_>) -> Listener {
     listener(view, FORWARD, ListenerClass::SidecarInbound, Vec::new(), None, vec![original_destination()])
 }
 
-/// Begins the inner tunnel to what is behind a gateway of another network.
+/// Originates the inner tunnel to a target behind a gateway of another network.
 pub(crate) fn inner(view: &View<'_>) -> Listener {
     let network = view.proxy().network();
     let mut headers = vec![filters::overwriting(NETWORK_HEADER, network.as_str())];
@@ -63,7 +63,7 @@ pub(crate) fn inner(view: &View<'_>) -> Listener {
     listener(view, INNER, ListenerClass::SidecarInbound, before, Some(tunnel), Vec::new())
 }
 
-/// Begins the outer tunnel to a gateway of another network.
+/// Originates the outer tunnel to a gateway of another network.
 pub(crate) fn outer(view: &View<'_>) -> Listener {
     let source = match view.proxy().kind() {
         ProxyKind::Router => "gateway",
@@ -87,7 +87,7 @@ fn own_baggage(view: &View<'_>) -> Option<HeaderValueOption> {
     view.mesh().settings.hbone.baggage.then(|| filters::overwriting(key, value))
 }
 
-/// A listener of Envoy's own that sends everything to the cluster of its name, through a tunnel if it begins one.
+/// An internal listener that sends all traffic to the cluster of its name, through a tunnel if it originates one.
 fn listener(
     view: &View<'_>,
     name: &str,
@@ -99,7 +99,7 @@ fn listener(
     let logs = view.get(&AccessLogsOf { class, service: None });
     let mut proxy = tcp_proxy(name, name);
     proxy.tunneling_config = tunnel;
-    // Only what fails is logged here: the rest is logged where it came from.
+    // Only failures are logged here: other connections are logged at their source.
     proxy.access_log.clone_from(&logs.tunnel_begin);
     before.push(tcp_filter(&proxy));
     Listener {

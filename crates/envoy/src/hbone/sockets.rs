@@ -1,4 +1,4 @@
-//! Transport sockets into Envoy's own listeners, and the TLS of tunnels.
+//! Transport sockets to internal listeners, and the TLS of tunnels.
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::core::v3::{TransportSocket, transport_socket};
@@ -22,9 +22,9 @@ use navarch_push::view::View;
 
 /// The key of Istio's metadata.
 const ISTIO: &str = "istio";
-/// The key of what is known of a peer.
+/// The key of peer metadata.
 const PEER_METADATA: &str = "istio.peer_metadata";
-/// What SPIFFE ids start with.
+/// Prefix of SPIFFE ids.
 const SPIFFE: &str = "spiffe://";
 
 /// The metadata that is passed to an internal listener.
@@ -34,7 +34,7 @@ pub(crate) enum PassedMetadata {
     EndpointAndCluster,
 }
 
-/// A socket of a name and configuration.
+/// A socket with a name and configuration.
 fn socket<M: Message + Name>(name: &str, config: &M) -> TransportSocket {
     TransportSocket {
         name: name.to_owned(),
@@ -42,18 +42,18 @@ fn socket<M: Message + Name>(name: &str, config: &M) -> TransportSocket {
     }
 }
 
-/// Plain bytes.
+/// Plain text.
 pub(crate) fn raw() -> TransportSocket {
     socket("raw_buffer", &RawBuffer {})
 }
 
-/// To an internal listener without metadata.
+/// A socket to an internal listener without metadata.
 pub(super) fn internal(name: &str, inner: TransportSocket) -> TransportSocket {
     let config = InternalUpstreamTransport { transport_socket: Some(inner), ..InternalUpstreamTransport::default() };
     socket(name, &config)
 }
 
-/// To an internal listener with the endpoint's metadata.
+/// A socket to an internal listener with the endpoint's metadata.
 pub(crate) fn telling(view: &View<'_>, told: PassedMetadata, inner: TransportSocket) -> TransportSocket {
     let of = |kind: metadata_kind::Kind, name: &str| MetadataValueSource {
         kind: Some(MetadataKind { kind: Some(kind) }),
@@ -76,7 +76,7 @@ pub(crate) fn telling(view: &View<'_>, told: PassedMetadata, inner: TransportSoc
     socket(name, &InternalUpstreamTransport { passthrough_metadata, transport_socket: Some(inner) })
 }
 
-/// The TLS of both ends of tunnels: peers are of the mesh, and have ids that start so as well.
+/// The TLS of both ends of tunnels: peers must have an id of the mesh's trust domains, or one with the prefix `further`.
 pub(super) fn common_tls(view: &View<'_>, further: Option<String>) -> CommonTlsContext {
     let mesh = view.mesh();
     let domains = if mesh.settings.skip_validate_trust_domain { Vec::new() } else { trust_domains(&mesh.config) };
@@ -100,26 +100,26 @@ pub(super) fn common_tls(view: &View<'_>, further: Option<String>) -> CommonTlsC
     common
 }
 
-/// The beginning of ids of the namespace that the view's proxy is in.
+/// Prefix of the ids in the namespace of the view's proxy.
 pub(super) fn own_namespace(view: &View<'_>) -> String {
     let namespace = view.proxy().meta("NAMESPACE").unwrap_or_default();
     format!("{SPIFFE}{}/ns/{namespace}/sa/", view.mesh().config.trust_domain)
 }
 
-/// The socket of the client's end.
+/// The TLS socket of clients.
 pub(super) fn client_tls(common: CommonTlsContext) -> TransportSocket {
     let context = UpstreamTlsContext { common_tls_context: Some(common), ..UpstreamTlsContext::default() };
     socket("tls", &context)
 }
 
-/// The socket of the server's end.
+/// The TLS socket of servers.
 pub(super) fn server_tls(
     context: &navarch_proto::envoy::extensions::transport_sockets::tls::v3::DownstreamTlsContext,
 ) -> TransportSocket {
     socket("tls", context)
 }
 
-/// Matches ids that start so.
+/// Matches ids with this prefix.
 fn starts_with(prefix: String) -> SubjectAltNameMatcher {
     let matcher =
         StringMatcher { match_pattern: Some(string_matcher::MatchPattern::Prefix(prefix)), ..StringMatcher::default() };

@@ -1,4 +1,4 @@
-//! The listener that ends tunnels.
+//! The listener that terminates tunnels.
 
 use navarch_proto::envoy::config::core::v3::{Http2ProtocolOptions, KeepaliveSettings};
 use navarch_proto::envoy::config::listener::v3::listener::ConnectionBalanceConfig;
@@ -26,9 +26,9 @@ use navarch_push::view::View;
 
 /// The class of this listener.
 const CLASS: ListenerClass = ListenerClass::SidecarInbound;
-/// The upgrade that a tunnel is.
+/// The upgrade type of tunnels.
 const CONNECT: &str = "CONNECT";
-/// Streams that one connection may carry at a time: all of them meet one worker.
+/// Maximum number of concurrent streams per connection: all of them are handled by one worker thread.
 const MAX_STREAMS: u32 = 100;
 /// Keepalive interval and timeout of HTTP/2 pings, in seconds, as in ztunnel.
 const KEEPALIVE: (i64, i64) = (10, 20);
@@ -55,7 +55,7 @@ pub(crate) fn terminate(view: &View<'_>) -> Listener {
             PORT,
         ),
         filter_chains: vec![chain],
-        // A few connections carry much, and must not meet at one worker.
+        // A few connections carry many streams, and must be spread over worker threads.
         connection_balance_config: Some(ConnectionBalanceConfig {
             balance_type: Some(BalanceType::ExactBalance(ExactBalance {})),
         }),
@@ -64,7 +64,7 @@ pub(crate) fn terminate(view: &View<'_>) -> Listener {
     }
 }
 
-/// Takes CONNECT requests.
+/// Accepts CONNECT requests.
 fn manager(view: &View<'_>) -> HttpConnectionManager {
     let headers = view.derived(&HeaderSettingsOf { class: CLASS });
     let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
@@ -110,7 +110,7 @@ fn manager(view: &View<'_>) -> HttpConnectionManager {
     }
 }
 
-/// Everything goes to [`MAIN`].
+/// Routes all requests to [`MAIN`].
 fn routes() -> RouteConfiguration {
     let upgrade = RouteUpgrade {
         upgrade_type: CONNECT.to_owned(),

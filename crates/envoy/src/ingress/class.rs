@@ -1,4 +1,4 @@
-//! Which Ingresses are served, and by which gateway.
+//! Which Ingresses are served, and their gateway.
 
 use navarch_api::kubernetes::{Ingress, IngressClass};
 use navarch_api::mesh::IngressRule;
@@ -14,7 +14,7 @@ pub(super) struct IngressSettings;
 /// The value of [`IngressSettings`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Settings {
-    /// Which are served.
+    /// Which Ingresses are served.
     rule: IngressRule,
     /// The value of the label `istio` of the gateway that serves them.
     pub(super) gateway: String,

@@ -15,7 +15,7 @@ pub(super) struct HostRules<'a>(Vec<HostRule<'a>>);
 #[derive(Debug)]
 pub(super) struct HostRule<'a> {
     pub(super) ingress: &'a Arc<Object<Ingress>>,
-    /// Its place among the rules of that.
+    /// The index of the rule in the Ingress.
     index: usize,
     paths: &'a [IngressPath],
 }
@@ -37,7 +37,7 @@ impl<'a> HostRules<'a> {
     }
 }
 
-/// The routes of rules: longer paths first, exact ones before prefixes of their length.
+/// The routes of rules: longer paths first, exact ones before prefixes of the same length.
 pub(super) fn of_rules(rules: &[HostRule<'_>], domain: &str, view: &View<'_>) -> Vec<HttpRoute> {
     let of_rule = |rule: &HostRule<'_>| -> Vec<HttpRoute> {
         let paths = rule.paths.iter().enumerate();
@@ -77,7 +77,7 @@ fn route(rule: &HostRule<'_>, index: usize, path: &IngressPath, domain: &str, vi
     })
 }
 
-/// How a path is matched; `None` is every path.
+/// The match of a path; `None` matches every path.
 fn uri_match(path: &IngressPath) -> Option<StringMatch> {
     let text = &*path.path;
     match path.path_type {
@@ -93,7 +93,7 @@ fn uri_match(path: &IngressPath) -> Option<StringMatch> {
     }
 }
 
-/// Where requests go.
+/// The destination of requests.
 fn destination(
     backend: &IngressBackend,
     namespace: &Namespace,

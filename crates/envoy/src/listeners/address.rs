@@ -1,4 +1,4 @@
-//! Where listeners of a sidecar bind.
+//! Addresses of a sidecar's listeners.
 
 use std::collections::BTreeSet;
 
@@ -12,38 +12,38 @@ use navarch_push::proxy::IpFamilies;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
-/// What the address of a Unix socket starts with.
+/// Prefix of Unix socket addresses.
 const UNIX: &str = "unix://";
 
-/// How traffic gets to the proxy.
+/// How traffic is redirected to the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Interception {
     /// By `REDIRECT` of iptables.
     Redirect,
     /// By `TPROXY` of iptables.
     Tproxy,
-    /// Not at all: the application connects to the proxy.
+    /// Not redirected: the application connects to the proxy.
     None,
 }
 
-/// How traffic gets to the view's proxy.
+/// How traffic is redirected to the view's proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct InterceptionOfProxy;
 
-/// The ports that the proxy's own listeners of its bootstrap take.
+/// The ports of listeners in the proxy's bootstrap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct StaticPorts;
 
-/// Which ports are taken already, as far as a listener on all addresses is concerned.
+/// Ports that are in use, for listeners on all addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct TakenPorts {
-    /// By the proxy's bootstrap.
+    /// Those of the proxy's bootstrap.
     bootstrap: BTreeSet<u16>,
-    /// By the listeners that iptables redirects to.
+    /// Those of the listeners that iptables redirects to.
     redirected: BTreeSet<u16>,
     /// Whether the proxy may not bind to ports below 1024.
     unprivileged: bool,
-    /// All addresses, in the proxy's family.
+    /// The wildcard address in the proxy's family.
     wildcard: &'static str,
 }
 
@@ -77,12 +77,12 @@ impl Query for StaticPorts {
 
 impl ProxyQuery for StaticPorts {}
 
-/// How traffic gets to the proxy.
+/// How traffic is redirected to the proxy.
 pub(crate) fn interception(view: &View<'_>) -> Interception {
     *view.derived(&InterceptionOfProxy)
 }
 
-/// All addresses, in the families of the proxy.
+/// The wildcard addresses in the families of the proxy.
 pub(crate) fn wildcards(families: IpFamilies) -> &'static [&'static str] {
     match families {
         IpFamilies::V4 => &["0.0.0.0"],
@@ -91,7 +91,7 @@ pub(crate) fn wildcards(families: IpFamilies) -> &'static [&'static str] {
     }
 }
 
-/// The addresses that only the proxy's own pod reaches, in the families of the proxy.
+/// The loopback addresses in the families of the proxy.
 pub(crate) fn localhosts(families: IpFamilies) -> &'static [&'static str] {
     match families {
         IpFamilies::V4 => &["127.0.0.1"],
@@ -100,12 +100,12 @@ pub(crate) fn localhosts(families: IpFamilies) -> &'static [&'static str] {
     }
 }
 
-/// The first of all addresses: what listeners are called by.
+/// The first wildcard address, which is part of listener names.
 pub(crate) fn wildcard(families: IpFamilies) -> &'static str {
     if families.has_v4() { "0.0.0.0" } else { "::" }
 }
 
-/// An address and port, or a Unix socket where there is no port.
+/// An address and port, or a Unix socket if the port is 0.
 pub(crate) fn listen_address(bind: &str, port: u16) -> Address {
     if port != 0 {
         return socket_address(bind, u32::from(port));
@@ -114,7 +114,7 @@ pub(crate) fn listen_address(bind: &str, port: u16) -> Address {
     Address { address: Some(address::Address::Pipe(Pipe { path, ..Pipe::default() })) }
 }
 
-/// Further addresses of a listener.
+/// Additional addresses of a listener.
 pub(crate) fn additional_addresses<S: AsRef<str>>(binds: &[S], port: u16) -> Vec<AdditionalAddress> {
     let binds = binds.iter().map(AsRef::as_ref).filter(|bind| !bind.is_empty());
     let address =
@@ -131,12 +131,12 @@ pub(crate) fn listener_name(bind: &str, port: u16) -> String {
     format!("{bind}_{port}")
 }
 
-/// How many connections are taken at a time; `None` is as many as there are.
+/// Maximum number of connections accepted per event; `None` means unlimited.
 pub(crate) fn accepts_per_event(view: &View<'_>) -> Option<u32> {
     Some(view.mesh().settings.max_connections_per_socket_event).filter(|most| *most > 0)
 }
 
-/// Connections are spread over the workers evenly, where the proxy's metadata asks for it under `key`.
+/// Exact balancing of connections over worker threads, if the proxy's metadata enables it under `key`.
 pub(crate) fn balance(view: &View<'_>, key: &str) -> Option<ConnectionBalanceConfig> {
     view.proxy()
         .meta_bool(key)
@@ -144,7 +144,7 @@ pub(crate) fn balance(view: &View<'_>, key: &str) -> Option<ConnectionBalanceCon
 }
 
 impl TakenPorts {
-    /// Those of the view's proxy.
+    /// The ports in use of the view's proxy.
     pub(crate) fn new(view: &View<'_>) -> Self {
         let mesh = &view.mesh().config;
         let redirected = [mesh.proxy_listen_port, mesh.proxy_inbound_listen_port];
@@ -156,14 +156,14 @@ impl TakenPorts {
         }
     }
 
-    /// The same, for listeners that iptables does not send to: the ports that it redirects to are theirs to take.
+    /// The same, for listeners without redirection: the ports that iptables redirects to are available to them.
     pub(crate) fn without_redirected(mut self) -> Self {
         self.redirected.clear();
         self
     }
 
-    /// Whether a listener may bind here. `bind` is empty for outbound listeners whose address depends on the service: those
-    /// of HTTP are on all addresses then.
+    /// Whether a listener may bind here. `bind` is empty for outbound listeners whose address depends on the service:
+    /// HTTP ones then use the wildcard address.
     pub(crate) fn allow(&self, bind: &str, port: u16, binds_to_port: bool, is_http: bool) -> bool {
         if binds_to_port && self.unprivileged && (1..1024).contains(&port) {
             return false;

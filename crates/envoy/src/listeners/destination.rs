@@ -32,7 +32,7 @@ use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
 use navarch_registry::model::{Service, ServicePort};
 
-/// The filters of a route of a VirtualService (named for its metrics), from first to last.
+/// The filters of a VirtualService's route (whose name is used in metrics), from first to last.
 pub(super) fn route_filters(
     view: &View<'_>,
     destinations: &[RouteDestination],
@@ -61,7 +61,7 @@ pub(super) fn route_filters(
 
 /// The filters of a service without a route.
 pub(super) fn service_filters(view: &View<'_>, service: &Arc<Service>, port: &ListenPort) -> Vec<Filter> {
-    // What a Sidecar listens on may be another port than the service's own.
+    // The listening port of a Sidecar may differ from the service's own port.
     let number = match service.ports.as_slice() {
         [only] => only.port,
         _ => port.number,
@@ -75,8 +75,8 @@ pub(super) fn service_filters(view: &View<'_>, service: &Arc<Service>, port: &Li
     complete(view, port, proxy, by_name, Guard::Policies)
 }
 
-/// The filters of what is passed on to the cluster that its SNI names (`cluster` in the form of routes): no tunnel, as what
-/// is passed on is one already.
+/// The filters for passing through to the cluster named by the SNI (`cluster` in the form of routes): without a tunnel,
+/// since the passed traffic is already one.
 pub(super) fn sni_routed_filters(
     view: &View<'_>,
     service: &Service,
@@ -100,7 +100,7 @@ fn proxy_to(view: &View<'_>, prefix: &str, cluster: &str, subset: &str, rule: Op
     proxy
 }
 
-/// A TCP proxy to clusters by weight. The first destination's rule holds for all.
+/// A TCP proxy to weighted clusters. The rule of the first destination applies to all.
 fn weighted_proxy(
     view: &View<'_>,
     destinations: &[RouteDestination],
@@ -118,7 +118,7 @@ fn weighted_proxy(
             Some(ClusterWeight { name, weight, ..ClusterWeight::default() })
         })
         .collect();
-    // Envoy refuses weights that add up to nothing or that it cannot count.
+    // Envoy rejects weights whose sum is zero or overflows.
     let sum: u64 = weighted.iter().map(|cluster| u64::from(cluster.weight)).sum();
     let specifier = if sum == 0 || sum > u64::from(u32::MAX) {
         view.remark(format!(
@@ -162,7 +162,7 @@ pub(crate) fn apply_rule(view: &View<'_>, proxy: &mut TcpProxy, rule: Option<&Me
     });
 }
 
-/// Whether endpoints are picked by the client's address: a subset with load balancing settings overrides the host.
+/// Whether endpoints are selected by the client's address: a subset with load balancing settings overrides the host.
 fn hashes_source(policy: Option<&TrafficPolicy>, subset: Option<&TrafficPolicy>) -> bool {
     let of = |policy: &TrafficPolicy| {
         let balancer = policy.load_balancer.as_deref()?;
@@ -174,9 +174,9 @@ fn hashes_source(policy: Option<&TrafficPolicy>, subset: Option<&TrafficPolicy>)
 /// Whether AuthorizationPolicies apply to connections into a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Guard {
-    /// They are.
+    /// They apply.
     Policies,
-    /// They are not: what is passed on unopened is judged where it is opened.
+    /// They do not apply: TLS that is passed through is evaluated where it is terminated.
     Nothing,
 }
 

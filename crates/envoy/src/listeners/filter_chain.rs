@@ -1,4 +1,4 @@
-//! Filter chains before they are Envoy's: what a connection must show, and which chains would match the same.
+//! Filter chains before conversion to Envoy messages: their match criteria, and conflicts between chains.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,30 +9,30 @@ use navarch_proto::envoy::config::listener::v3::{Filter, FilterChainMatch};
 use crate::cidr;
 use navarch_api::cidr::Cidr;
 
-/// Connections whose first bytes are plain text.
+/// The transport protocol of plain text.
 pub(crate) const RAW_BUFFER: &str = "raw_buffer";
-/// Connections that start with TLS.
+/// The transport protocol of TLS.
 pub(crate) const TLS: &str = "tls";
 
 /// A filter chain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Chain {
-    /// SNI names of which one must match; `*` matches any, also none.
+    /// SNI names of which one must match; `*` matches any, including none.
     pub(crate) sni: Vec<String>,
-    /// Ranges of which one must hold the destination.
+    /// Ranges of which one must contain the destination.
     pub(crate) cidrs: Vec<String>,
     /// Application protocols of which one must match.
     pub(crate) application_protocols: Vec<String>,
-    /// What the connection must start with; empty is anything.
+    /// The transport protocol; empty means any.
     pub(crate) transport_protocol: &'static str,
-    /// What it was made from.
+    /// Metadata with its source object.
     pub(crate) metadata: Option<Metadata>,
-    /// The filters, of which the last ends the connection.
+    /// The filters, the last of which is terminal.
     pub(crate) filters: Vec<Filter>,
 }
 
 impl Chain {
-    /// Whether it takes every connection.
+    /// Whether it matches every connection.
     pub(crate) fn matches_all(&self) -> bool {
         self.any_sni()
             && self.application_protocols.is_empty()
@@ -40,13 +40,13 @@ impl Chain {
             && self.cidrs.is_empty()
     }
 
-    /// Its match: Envoy would reject a listener with two chains with an equal one.
+    /// Its match: Envoy rejects a listener with two chains with equal matches.
     fn key(&self) -> ChainKey {
         let names = self.sni_set().into_iter().map(str::to_owned).collect();
         (self.transport_protocol, self.application_protocols.clone(), names, self.range_set())
     }
 
-    /// What Envoy matches; `None` when it takes every connection.
+    /// The Envoy match; `None` if it matches every connection.
     pub(crate) fn to_match(&self) -> Option<FilterChainMatch> {
         if self.matches_all() {
             return None;
@@ -65,7 +65,7 @@ impl Chain {
         })
     }
 
-    /// Whether SNI plays no part.
+    /// Whether SNI is not matched.
     fn any_sni(&self) -> bool {
         self.sni.is_empty() || self.sni.iter().any(|name| name == "*")
     }
@@ -89,7 +89,7 @@ fn range_of(text: &str) -> Option<Cidr> {
 /// The match of a chain: transport protocol, application protocols, SNI names, ranges.
 type ChainKey = (&'static str, Vec<String>, BTreeSet<String>, BTreeSet<Cidr>);
 
-/// Chains of which no two match the same, the first ones aside.
+/// Chains with distinct matches, except the initial ones.
 #[derive(Debug)]
 pub(crate) struct Merged {
     chains: Vec<Chain>,
@@ -102,7 +102,8 @@ impl Merged {
         Self { keys: chains.iter().map(Chain::key).collect(), chains }
     }
 
-    /// Appends those chains that no chain before them conflicts with: the first service of a range keeps it. Gives whether one conflicts.
+    /// Appends the chains that do not conflict with an earlier one: the first service of a range keeps it. Returns
+    /// whether any conflicts.
     pub(crate) fn add(&mut self, incoming: Vec<Chain>) -> bool {
         let mut conflicts = false;
         for chain in incoming {

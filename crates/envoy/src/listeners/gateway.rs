@@ -1,4 +1,4 @@
-//! The listeners of gateways: one for each address and port that their Gateways open.
+//! The listeners of gateways: one for each address and port of their Gateways.
 
 mod chains;
 mod l4;
@@ -24,31 +24,31 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use topology::TopologyOfProxy;
 
-/// A filter chain with the TLS that it ends.
+/// A filter chain with the TLS that it terminates.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct GatewayChain {
-    /// What a connection must show, and the filters.
+    /// Match criteria and filters.
     chain: Chain,
-    /// The TLS that is ended; `None` takes connections as they are.
+    /// The terminated TLS; `None` for plain text or passed-through connections.
     tls: Option<DownstreamTlsContext>,
 }
 
-/// What connections of a listener come over.
+/// The transport of a listener's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Transport {
-    /// TCP, with or without TLS.
+    /// TCP, optionally with TLS.
     Tcp,
-    /// QUIC, on UDP.
+    /// QUIC over UDP.
     Quic,
 }
 
-/// What one listener opens, by its name.
+/// The ports of one listener, by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PortsOfListener {
     name: String,
 }
 
-/// What all listeners open, by their names, without those for QUIC.
+/// The ports of all listeners, by their names, except those for QUIC.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PortsByListener;
 
@@ -73,7 +73,7 @@ impl Query for PortsOfListener {
     }
 }
 
-/// The names of all listeners. Those that end up without a filter chain are among them.
+/// The names of all listeners, including those that end up without a filter chain.
 pub(super) fn names(view: &View<'_>) -> Vec<String> {
     let ports = bound_ports(view);
     let mut names: Vec<String> = ports.iter().map(|at| name_of(view, at)).collect();
@@ -84,10 +84,10 @@ pub(super) fn names(view: &View<'_>) -> Vec<String> {
     names
 }
 
-/// What starts the names of listeners for QUIC.
+/// Prefix of the names of listeners for QUIC.
 const UDP: &str = "udp_";
 
-/// The transport of a listener of this name, and what is left of the name.
+/// The transport of a listener of this name, and the rest of the name.
 fn transport_of(name: &str) -> (Transport, &str) {
     match name.strip_prefix(UDP) {
         Some(rest) => (Transport::Quic, rest),
@@ -134,7 +134,7 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
     Some(listener)
 }
 
-/// Adds what reads the start of connections.
+/// Adds listener filters that inspect the start of connections.
 fn inspect(view: &View<'_>, listener: &mut Listener, chains: &[GatewayChain]) {
     if view.derived(&TopologyOfProxy).proxy_protocol {
         listener.listener_filters.push(proxy_protocol());
@@ -144,7 +144,7 @@ fn inspect(view: &View<'_>, listener: &mut Listener, chains: &[GatewayChain]) {
     }
 }
 
-/// Has a listener take QUIC on UDP.
+/// Makes a listener accept QUIC on UDP.
 fn carry_quic(listener: &mut Listener) {
     let further = listener.additional_addresses.iter_mut().filter_map(|further| further.address.as_mut());
     for address in listener.address.iter_mut().chain(further) {
@@ -160,7 +160,7 @@ fn carry_quic(listener: &mut Listener) {
     });
 }
 
-/// A chain as Envoy has it.
+/// The Envoy message of a chain.
 fn filter_chain(view: &View<'_>, transport: Transport, GatewayChain { chain, tls }: GatewayChain) -> FilterChain {
     let transport_socket = tls.map(|tls| match transport {
         Transport::Tcp => transport_socket(&tls),
@@ -185,7 +185,7 @@ fn name_of(view: &View<'_>, at: &BoundPort) -> String {
     listener_name(bind, at.port)
 }
 
-/// The addresses of a listener: the one that is declared, else all, of the second family only where that is in use.
+/// The addresses of a listener: the declared one, else all; the second family only if the proxy has it.
 fn binds(view: &View<'_>, at: &BoundPort) -> Vec<String> {
     if !at.bind.is_empty() {
         return vec![at.bind.clone()];

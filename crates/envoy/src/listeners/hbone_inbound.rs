@@ -1,4 +1,5 @@
-//! Connections to a sidecar by HBONE: the listener behind the end of its tunnels, with the chains of the served ports.
+//! Connections to a sidecar through HBONE: the listener after the end of its tunnels, with the chains of the served
+//! ports.
 
 use navarch_proto::envoy::config::core::v3::TrafficDirection;
 use navarch_proto::envoy::config::listener::v3::listener::{InternalListenerConfig, ListenerSpecifier};
@@ -16,7 +17,7 @@ use crate::mtls::MtlsMode;
 use navarch_api::cidr::Cidr;
 use navarch_push::view::View;
 
-/// Builds the listener. Nothing is left of TLS here, and only the addresses of the workload can be meant.
+/// Builds the listener. TLS is already terminated here, and only the addresses of the workload can be destinations.
 pub(super) fn build(view: &View<'_>) -> Listener {
     let ports = served_ports(view);
     let mut filter_chains: Vec<FilterChain> =

@@ -14,10 +14,10 @@ use crate::traffic_extension;
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
 
-/// The name of its routes.
+/// The name of its route configuration.
 const ROUTES: &str = "http_proxy";
 
-/// Its name, if there is one.
+/// Its name, if enabled.
 pub(super) fn name(view: &View<'_>) -> Option<String> {
     let bind = localhosts(view.proxy().families()).first()?;
     port(view).map(|port| listener_name(bind, port))
@@ -44,7 +44,7 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
     Some(outbound::http_listener(view, name, &planned, chain))
 }
 
-/// The port: that of the proxy's metadata, else the mesh's. 0 turns it off.
+/// The port: that of the proxy's metadata, else the mesh's. 0 disables it.
 fn port(view: &View<'_>) -> Option<u16> {
     let own = view.proxy().meta("HTTP_PROXY_PORT").and_then(|port| port.parse::<i32>().ok());
     let port = own.unwrap_or(view.mesh().config.proxy_http_port);

@@ -32,19 +32,19 @@ const PASSTHROUGH: &str = "InboundPassthroughCluster";
 /// The class of these listeners.
 const CLASS: ListenerClass = ListenerClass::SidecarInbound;
 
-/// What chains are made for.
+/// The target of chains.
 pub(super) enum Target<'a> {
     /// A served port.
     Served(&'a ServedPort),
-    /// What no service names: one port that a policy names, or (0) all the rest.
+    /// Undeclared ports: one port that a policy lists, or (0) all others.
     Unknown {
         port: u16,
-        /// What mutual TLS it takes.
+        /// The mutual TLS mode.
         mtls: MtlsMode,
     },
 }
 
-/// The chains of a target for what came through a tunnel, which ended TLS.
+/// The chains of a target for connections from a tunnel, which terminated TLS.
 pub(super) fn tunnelled(view: &View<'_>, target: &Target<'_>) -> Vec<FilterChain> {
     let protocol = match target {
         Target::Served(port) => ClientProtocol::of(port.protocol),
@@ -59,7 +59,7 @@ pub(super) fn build(view: &View<'_>, target: &Target<'_>) -> Vec<FilterChain> {
         Target::Served(port) => (port.mtls, ClientProtocol::of(port.protocol)),
         Target::Unknown { mtls, .. } => (*mtls, ClientProtocol::Sniffed),
     };
-    // Istio's own TLS wins over the user's.
+    // Istio's own TLS takes precedence over the user's.
     if let Target::Served(port) = target
         && let Some(tls) = port.tls.as_ref().filter(|_| mode == MtlsMode::Disable)
     {
@@ -103,9 +103,9 @@ fn chain(
     }
 }
 
-/// The filters of a chain that takes HTTP.
+/// The filters of an HTTP chain.
 fn http_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filter> {
-    // What comes for a served port through a tunnel has told who it is.
+    // For served ports, peer metadata of connections from a tunnel was already exchanged.
     let is_known = peers == Peers::Tunnel && matches!(target, Target::Served(_));
     let (host, port, protocol) = match target {
         Target::Served(port) => (port.host.as_str(), port.service_port, port.protocol),
@@ -144,7 +144,7 @@ fn http_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filte
     filters
 }
 
-/// The filters of a chain that takes bytes.
+/// The filters of a TCP chain.
 fn tcp_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filter> {
     let cluster = target.cluster();
     let empty = ShortNames { qualified: String::new(), name: String::new() };
@@ -176,7 +176,7 @@ fn tcp_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filter
 }
 
 impl Target<'_> {
-    /// The port of the workload; 0 is any.
+    /// The port of the workload; 0 means any.
     fn port(&self) -> u16 {
         match self {
             Self::Served(port) => port.target,
@@ -192,7 +192,7 @@ impl Target<'_> {
         }
     }
 
-    /// The name of a chain; chains of one port that take the same share one.
+    /// The name of a chain; chains of one port for the same protocol share one.
     fn chain_name(&self, http: bool) -> String {
         match self {
             Self::Served(port) => listener_name(port.binds.first().map_or("", String::as_str), port.target),

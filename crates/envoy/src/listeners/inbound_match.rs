@@ -4,21 +4,21 @@ use super::filter_chain::{RAW_BUFFER, TLS};
 use crate::mtls::MtlsMode;
 use navarch_registry::protocol::Protocol;
 
-/// What the ALPN filter of clients names HTTP over mutual TLS.
+/// The ALPN protocols of HTTP over mutual TLS that the ALPN filter of clients sets.
 const MESH_HTTP: [&str; 3] = ["istio-http/1.0", "istio-http/1.1", "istio-h2"];
-/// What mutual TLS without known content is named.
+/// The ALPN protocols of mutual TLS with unknown content.
 const MESH_TCP: [&str; 2] = ["istio-peer-exchange", "istio"];
-/// All names of mutual TLS within the mesh.
+/// All ALPN protocols of mutual TLS within the mesh.
 pub(super) const MESH: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
 
-/// How a port is to be taken.
+/// The protocol that a port accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientProtocol {
-    /// As HTTP.
+    /// HTTP.
     Http,
-    /// As bytes.
+    /// TCP.
     Tcp,
-    /// As whichever is found.
+    /// Detected by an inspector.
     Sniffed,
 }
 
@@ -26,7 +26,7 @@ pub(super) enum ClientProtocol {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Application {
     Any,
-    /// Plain HTTP, as the inspector calls it.
+    /// Plain HTTP, by the HTTP inspector.
     PlainHttp,
     These(&'static [&'static str]),
 }
@@ -36,16 +36,16 @@ pub(super) enum Application {
 pub(super) struct ChainMatch {
     /// The application protocols.
     pub(super) application: Application,
-    /// What the connection starts with.
+    /// The transport protocol.
     pub(super) transport: &'static str,
-    /// Whether the chain takes the connection apart as HTTP.
+    /// Whether the chain parses HTTP.
     pub(super) http: bool,
-    /// Whether the chain ends TLS.
+    /// Whether the chain terminates TLS.
     pub(super) ends_tls: bool,
 }
 
 impl ClientProtocol {
-    /// How a declared protocol is to be taken. Ports for UDP are not known to be closed for TCP.
+    /// The accepted protocol of a declared one. Ports for UDP are not assumed to be closed for TCP.
     pub(super) fn of(protocol: Protocol) -> Self {
         if protocol.is_http() {
             Self::Http
@@ -57,17 +57,17 @@ impl ClientProtocol {
     }
 }
 
-/// A chain that takes HTTP.
+/// An HTTP chain.
 const fn http(application: Application, transport: &'static str, ends_tls: bool) -> ChainMatch {
     ChainMatch { application, transport, http: true, ends_tls }
 }
 
-/// A chain that takes bytes.
+/// A TCP chain.
 const fn tcp(application: Application, transport: &'static str, ends_tls: bool) -> ChainMatch {
     ChainMatch { application, transport, http: false, ends_tls }
 }
 
-/// The chains of a port, in the order in which Istio lists them.
+/// The chains of a port, in Istio's order.
 pub(super) fn chains(mode: MtlsMode, protocol: ClientProtocol) -> &'static [ChainMatch] {
     use Application::{Any, PlainHttp, These};
     match (mode, protocol) {
@@ -76,14 +76,14 @@ pub(super) fn chains(mode: MtlsMode, protocol: ClientProtocol) -> &'static [Chai
         (MtlsMode::Strict, ClientProtocol::Sniffed) => {
             const { &[http(These(&MESH_HTTP), TLS, true), tcp(Any, TLS, true)] }
         }
-        // What is declared as HTTP is never TLS of another kind.
+        // Ports declared as HTTP are assumed to have no other TLS.
         (MtlsMode::Permissive, ClientProtocol::Http) => {
             const { &[http(These(&MESH), TLS, true), http(Any, RAW_BUFFER, false)] }
         }
         (MtlsMode::Permissive, ClientProtocol::Tcp) => {
             const { &[tcp(These(&MESH), TLS, true), tcp(Any, TLS, false), tcp(Any, RAW_BUFFER, false)] }
         }
-        // TLS with none of the mesh's names is the application's own, and is passed on.
+        // TLS without an ALPN protocol of the mesh is the application's own, and is passed through.
         (MtlsMode::Permissive, ClientProtocol::Sniffed) => {
             const {
                 &[
@@ -103,7 +103,7 @@ pub(super) fn chains(mode: MtlsMode, protocol: ClientProtocol) -> &'static [Chai
     }
 }
 
-/// The chain of a port whose TLS a Sidecar sets.
+/// The chain of a port with TLS settings of a Sidecar.
 pub(super) fn own_tls(protocol: ClientProtocol) -> ChainMatch {
     ChainMatch { application: Application::Any, transport: TLS, http: protocol == ClientProtocol::Http, ends_tls: true }
 }

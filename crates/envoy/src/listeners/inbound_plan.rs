@@ -1,4 +1,4 @@
-//! Which ports of its workload a sidecar serves, and where: what its services or its Sidecar say.
+//! The ports of its workload that a sidecar serves, and their addresses: from its services or its Sidecar.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,30 +19,30 @@ pub(super) struct InboundPlan;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ServedPort {
-    /// The port of the workload; 0 means all ports without an entry of their own.
+    /// The port of the workload; 0 means all ports without their own entry.
     pub(super) target: u16,
-    /// The port of the service, by which clients and metrics know it.
+    /// The port of the service, which clients and metrics use.
     pub(super) service_port: u16,
     pub(super) port_name: String,
     /// The declared protocol.
     pub(super) protocol: Protocol,
-    /// The addresses to listen on, the main one first.
+    /// The addresses to listen on, the primary one first.
     pub(super) binds: Vec<String>,
-    /// Whether the listener really binds, rather than be part of the one that iptables redirects to.
+    /// Whether the listener binds to the port; otherwise it is part of the one that iptables redirects to.
     pub(super) binds_to_port: bool,
     /// The host of the service, for metrics and traces.
     pub(super) host: String,
-    /// How the service is called in short.
+    /// The short names of the service.
     pub(super) short: ShortNames,
-    /// TLS from outside the mesh, as the Sidecar has it.
+    /// TLS settings of the Sidecar for clients outside the mesh.
     pub(super) tls: Option<ServerTlsSettings>,
     /// The Sidecar that declares the port.
     pub(super) sidecar: Option<NamespacedName>,
-    /// What mutual TLS the port takes.
+    /// The mutual TLS mode of the port.
     pub(super) mtls: MtlsMode,
 }
 
-/// An address of the proxy to listen on, where a Sidecar names none.
+/// An address of the proxy to listen on, if a Sidecar sets none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct GlobalUnicastAddress;
 
@@ -53,7 +53,7 @@ impl Query for InboundPlan {
         let ingress = sidecar_scope::ingress_listeners(view);
         let mut ports: BTreeMap<u16, ServedPort> = BTreeMap::new();
         if ingress.is_empty() {
-            // Without interception, proxy and workload would listen on the same port.
+            // Without redirection, proxy and workload would listen on the same port.
             if interception(view) != Interception::None {
                 add_services(view, &BTreeSet::new(), &mut ports);
             }
@@ -63,7 +63,7 @@ impl Query for InboundPlan {
             let declared = ingress.iter().map(number).collect();
             add_services(view, &declared, &mut ports);
         }
-        // One of the root namespace counts as one of the proxy's namespace.
+        // A Sidecar of the root namespace is treated as one of the proxy's namespace.
         let own = |name: &str| NamespacedName::new(view.proxy().namespace().as_str(), name);
         let sidecar = sidecar_scope::sidecar(view).map(|sidecar| own(&sidecar.meta.key.name));
         for listener in ingress {
@@ -78,7 +78,7 @@ impl Query for InboundPlan {
     }
 }
 
-/// Adds the ports of services that select the workload. If they conflict, the first one wins.
+/// Adds the ports of services that select the workload. The first one wins in conflicts.
 fn add_services(view: &View<'_>, declared: &BTreeSet<u16>, ports: &mut BTreeMap<u16, ServedPort>) {
     let families = view.proxy().families();
     let taken = TakenPorts::new(view);
@@ -111,7 +111,7 @@ fn add_services(view: &View<'_>, declared: &BTreeSet<u16>, ports: &mut BTreeMap<
     }
 }
 
-/// A port that a Sidecar declares, if it can be listened on.
+/// A port that a Sidecar declares, if the proxy can listen on it.
 fn declared_port(view: &View<'_>, listener: &IstioIngressListener) -> Option<ServedPort> {
     let target = number(listener);
     let declared = listener.port.as_ref()?;
@@ -121,7 +121,7 @@ fn declared_port(view: &View<'_>, listener: &IstioIngressListener) -> Option<Ser
         CaptureMode::Iptables => false,
         CaptureMode::None => true,
     };
-    // Nobody is kept from declaring the ports that iptables redirects to.
+    // A Sidecar may declare the ports that iptables redirects to.
     let taken = TakenPorts::new(view).without_redirected();
     if !taken.allow(&listener.bind, target, binds_to_port, protocol.is_http()) {
         return None;
@@ -148,7 +148,7 @@ fn number(listener: &IstioIngressListener) -> u16 {
     listener.port.as_ref().and_then(|port| u16::try_from(port.number).ok()).unwrap_or_default()
 }
 
-/// Where to listen when a Sidecar names no address: that of the workload.
+/// The addresses if a Sidecar sets none: those of the workload.
 fn own_binds(view: &View<'_>) -> Vec<String> {
     match &*view.derived(&GlobalUnicastAddress) {
         Some(address) => vec![address.clone()],
@@ -166,8 +166,8 @@ impl Query for GlobalUnicastAddress {
 
 impl ProxyQuery for GlobalUnicastAddress {}
 
-/// Whether others can reach the address: not loopback, multicast, link-local, unspecified or broadcast. Private addresses
-/// count, as Go's `IsGlobalUnicast` has it.
+/// Whether other hosts can reach the address: not loopback, multicast, link-local, unspecified or broadcast. Private
+/// addresses are included, as in Go's `IsGlobalUnicast`.
 fn is_global_unicast(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {

@@ -1,7 +1,7 @@
-//! Which inspectors an inbound listener needs, and on which ports they must keep quiet.
+//! The inspectors that an inbound listener needs, and the ports on which they are disabled.
 //!
-//! An inspector waits for the client's first bytes. On ports where the server speaks first, that wait would never end, so it is
-//! disabled wherever no filter chain matches on its result.
+//! An inspector waits for the client's first bytes. On ports where the server sends first, that would never end, so it
+//! is disabled if no filter chain matches on its result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,18 +12,18 @@ use navarch_proto::envoy::r#type::v3::Int32Range;
 use super::filter_chain::TLS;
 use crate::filters::listener::{http_inspector, tls_inspector};
 
-/// What the chains of one port need.
+/// The inspection that the chains of one port need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Needs {
-    /// Telling TLS from plain text.
+    /// Detection of TLS.
     tls: bool,
-    /// Telling HTTP from other plain text.
+    /// Detection of plain HTTP.
     http: bool,
 }
 
 /// The inspectors that these chains need. The TLS inspector comes first: the other one ignores TLS.
 pub(super) fn for_chains(chains: &[FilterChain]) -> Vec<ListenerFilter> {
-    // Port 0 means all ports without a chain of their own.
+    // Port 0 means all ports without their own chain.
     let mut ports: BTreeMap<u32, Needs> = BTreeMap::new();
     for matched in chains.iter().map(|chain| chain.filter_chain_match.clone().unwrap_or_default()) {
         let needs = ports.entry(matched.destination_port.unwrap_or_default()).or_default();
@@ -41,7 +41,8 @@ pub(super) fn for_chains(chains: &[FilterChain]) -> Vec<ListenerFilter> {
     filters
 }
 
-/// Where the TLS inspector is off: on single ports if it is on for the rest, else everywhere but on single ports.
+/// Where the TLS inspector is disabled: on single ports if it is enabled for the others, else everywhere except on
+/// single ports.
 fn tls_disabled(ports: &BTreeMap<u32, Needs>) -> Option<ListenerFilterChainMatchPredicate> {
     let named = || ports.iter().filter(|(port, _)| **port != 0);
     if ports.get(&0).is_some_and(|rest| rest.tls) {
@@ -51,7 +52,7 @@ fn tls_disabled(ports: &BTreeMap<u32, Needs>) -> Option<ListenerFilterChainMatch
     Some(ListenerFilterChainMatchPredicate { rule: Some(Rule::NotMatch(Box::new(on))) })
 }
 
-/// Matches connections to these ports; `None` for no port.
+/// Matches connections to these ports; `None` if empty.
 pub(crate) fn on_ports(ports: impl Iterator<Item = u32>) -> Option<ListenerFilterChainMatchPredicate> {
     let ports: BTreeSet<i32> = ports.filter_map(|port| i32::try_from(port).ok()).collect();
     let mut rules: Vec<ListenerFilterChainMatchPredicate> = ports

@@ -24,14 +24,14 @@ use navarch_registry::model::{Labels, Registry, Service};
 /// The VirtualServices of an egress listener that have TCP or TLS routes, with their hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct L4VirtualServices {
-    /// The place of the egress listener.
+    /// The index of the egress listener.
     egress: usize,
 }
 
-/// Those of them that match a host.
+/// The VirtualServices of an egress listener with TCP or TLS routes that match a host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct L4VirtualServicesOf {
-    /// The place of the egress listener.
+    /// The index of the egress listener.
     egress: usize,
     host: Hostname,
 }
@@ -41,9 +41,9 @@ struct L4VirtualServicesOf {
 struct ByHost {
     /// The VirtualServices.
     names: Vec<NamespacedName>,
-    /// Places of those with a host that is no wildcard, by it.
+    /// Indexes of those with an exact host, by host.
     exact: BTreeMap<Hostname, Vec<usize>>,
-    /// Wildcard hosts, and the place of who has each.
+    /// Wildcard hosts, each with the index of its VirtualService.
     wildcards: Vec<(Hostname, usize)>,
 }
 
@@ -61,7 +61,7 @@ impl ByHost {
         }
     }
 
-    /// Those that match a host, in order.
+    /// The VirtualServices that match a host, in order.
     fn of(&self, host: &Hostname) -> Vec<NamespacedName> {
         let wide = self.wildcards.iter().filter(|(own, _)| own.matches(host)).map(|(_, place)| *place);
         let mut places: BTreeSet<usize> = wide.collect();
@@ -119,7 +119,7 @@ fn tls_chains(
 ) -> Vec<Chain> {
     let mut chains: Vec<Chain> = Vec::new();
     let mut cidrs = part.cidrs.clone();
-    // What two matches ask of a connection may be equal where what they ask of the proxy differs: the first counts.
+    // Two matches may have equal connection criteria and different proxy criteria: the first one is used.
     let mut handled: BTreeSet<(&[String], &[String])> = BTreeSet::new();
     for (name, spec) in routes {
         for route in spec.tls.iter().filter(|route| !route.route.is_empty()) {
@@ -146,7 +146,7 @@ fn tls_chains(
     chains
 }
 
-/// The SNI names that distinguish a service from others; none where its address does.
+/// The SNI names that distinguish a service from others; empty if its address does.
 fn sni_of_service(view: &View<'_>, part: &TcpChainPlan, service: &Service, cidrs: &[String]) -> Vec<String> {
     let address = service_address::main(view, service);
     let families = view.proxy().families();
@@ -198,7 +198,7 @@ fn tcp_chains(
                 return chains;
             }
             if !subnets.is_empty() {
-                // Envoy refuses two chains for the same ranges: the service's own must give way.
+                // Envoy rejects two chains with the same ranges: the service's own chain is omitted.
                 has_default |= is_permutation(&subnets, &part.cidrs);
                 chains.push(Chain { cidrs: subnets, filters: filters(), ..Chain::default() });
             }
@@ -211,7 +211,7 @@ fn tcp_chains(
     chains
 }
 
-/// Whether both hold the same, in whatever order.
+/// Whether both contain the same items, in any order.
 fn is_permutation(a: &[String], b: &[String]) -> bool {
     let sorted = |list: &[String]| {
         let mut list = list.to_vec();
@@ -221,19 +221,19 @@ fn is_permutation(a: &[String], b: &[String]) -> bool {
     a.len() == b.len() && sorted(a) == sorted(b)
 }
 
-/// Whether a TLS match may hold for this proxy and port at all.
+/// Whether a TLS match can apply to this proxy and port.
 fn tls_applies(view: &View<'_>, matched: &TlsMatchAttributes, part: &TcpChainPlan) -> bool {
     let TlsMatchAttributes { port, source_labels, gateways, source_namespace, .. } = matched;
     applies(view, part, *port, source_labels, gateways, source_namespace)
 }
 
-/// Whether a TCP match may hold for this proxy and port at all.
+/// Whether a TCP match can apply to this proxy and port.
 fn tcp_applies(view: &View<'_>, matched: &L4MatchAttributes, part: &TcpChainPlan) -> bool {
     let L4MatchAttributes { port, source_labels, gateways, source_namespace, .. } = matched;
     applies(view, part, *port, source_labels, gateways, source_namespace)
 }
 
-/// The criteria of a match about the proxy and the port.
+/// Evaluates the criteria of a match about the proxy and the port.
 fn applies(
     view: &View<'_>,
     part: &TcpChainPlan,

@@ -1,4 +1,4 @@
-//! One outbound listener of a sidecar, built from its place in the plan.
+//! One outbound listener of a sidecar, built from its entry in the plan.
 
 use navarch_proto::envoy::config::core::v3::TrafficDirection;
 use navarch_proto::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener};
@@ -16,7 +16,7 @@ use crate::sidecar_scope::{self, OutboundPolicy};
 use crate::traffic_extension;
 use navarch_push::view::View;
 
-/// The chain that takes what no service's chain does.
+/// The name of the chain for connections without another match.
 const PASSTHROUGH_CHAIN: &str = "PassthroughFilterChain";
 
 /// Builds an outbound listener.
@@ -34,12 +34,12 @@ pub(super) fn build(view: &View<'_>, name: &str, planned: &PlannedListener) -> L
     listener(view, name, planned, chains.into_chains())
 }
 
-/// A listener that takes HTTP and nothing else.
+/// An HTTP-only listener.
 pub(super) fn http_listener(view: &View<'_>, name: &str, planned: &PlannedListener, chain: Chain) -> Listener {
     Listener { default_filter_chain: None, ..listener(view, name, planned, vec![chain]) }
 }
 
-/// The chains of a part of the plan.
+/// The chains of a plan entry.
 fn chains_of(view: &View<'_>, name: &str, port: u16, part: &ChainPlan) -> Vec<Chain> {
     match part {
         ChainPlan::Tcp(tcp) => l4_chains::of_service(view, tcp),
@@ -47,7 +47,7 @@ fn chains_of(view: &View<'_>, name: &str, port: u16, part: &ChainPlan) -> Vec<Ch
     }
 }
 
-/// A chain for HTTP, its routes by name.
+/// An HTTP chain with routes by RDS.
 fn http_chain(view: &View<'_>, name: &str, port: u16, part: &HttpChainPlan) -> Chain {
     let service = part
         .resolved_by_name
@@ -75,14 +75,14 @@ fn http_chain(view: &View<'_>, name: &str, port: u16, part: &HttpChainPlan) -> C
     chain
 }
 
-/// What the HTTP inspector calls plain HTTP. HTTP/1.0 is left to TCP unless it is taken.
+/// The HTTP inspector's names of plain HTTP. HTTP/1.0 is left to TCP unless enabled.
 pub(super) fn plaintext_http(view: &View<'_>) -> Vec<String> {
     let all = ["http/1.0", "http/1.1", "h2c"];
     let first = usize::from(!view.mesh().settings.http10);
     all.iter().skip(first).map(|&protocol| protocol.to_owned()).collect()
 }
 
-/// The listener around chains.
+/// The listener with these chains.
 fn listener(view: &View<'_>, name: &str, planned: &PlannedListener, chains: Vec<Chain>) -> Listener {
     let mut built = Listener {
         name: name.to_owned(),
@@ -118,7 +118,7 @@ fn listener(view: &View<'_>, name: &str, planned: &PlannedListener, chains: Vec<
         }
     }
     match built.default_filter_chain.take() {
-        // A lone chain needs no default.
+        // If the default chain is the only one, it becomes a normal one.
         Some(default) if built.filter_chains.is_empty() => built.filter_chains.push(default),
         Some(default) => built.default_filter_chain = Some(default),
         None => built.default_filter_chain = Some(fall_through(view)),
@@ -126,13 +126,13 @@ fn listener(view: &View<'_>, name: &str, planned: &PlannedListener, chains: Vec<
     built
 }
 
-/// Whether the SNI must be read before a chain can be chosen, or by the chain.
+/// Whether the SNI must be read for selecting a chain, or within it.
 fn needs_sni(chain: &Chain) -> bool {
     let resolves = |name: &str| name == "envoy.extensions.filters.network.sni_dynamic_forward_proxy";
     !chain.sni.is_empty() || chain.filters.iter().any(|filter| resolves(&filter.name))
 }
 
-/// A chain as Envoy has it.
+/// The Envoy message of a chain.
 fn filter_chain(view: &View<'_>, chain: Chain) -> FilterChain {
     FilterChain {
         filter_chain_match: chain.to_match(),
@@ -143,13 +143,13 @@ fn filter_chain(view: &View<'_>, chain: Chain) -> FilterChain {
     }
 }
 
-/// How long a TLS handshake may take; `None` is without limit.
+/// Timeout of a TLS handshake; `None` means no limit.
 pub(super) fn socket_connect_timeout(view: &View<'_>) -> Option<prost_types::Duration> {
     let timeout = view.mesh().settings.transport_socket_connect_timeout;
     (!timeout.is_zero()).then(|| timeout.to_proto())
 }
 
-/// What becomes of connections that no chain takes: as if there were no listener.
+/// The chain for connections without another match: as if the listener did not exist.
 fn fall_through(view: &View<'_>) -> FilterChain {
     FilterChain {
         name: PASSTHROUGH_CHAIN.to_owned(),

@@ -1,11 +1,11 @@
-//! Which listeners a sidecar has for what its workload sends, and which services share each.
+//! The outbound listeners of a sidecar, and the services that share each.
 //!
-//! HTTP services of a port share one listener on all addresses, whose routes tell them apart. Others have a listener at their
-//! own address, or a filter chain for their range in one on all addresses. A port whose protocol nobody declared has both kinds
-//! of filter chains. If services collide, the first one wins: Istio's order is oldest first.
+//! HTTP services of a port share one listener on all addresses, whose routes distinguish them. Others have a listener
+//! at their own address, or a filter chain for their range in one on all addresses. A port without a declared protocol
+//! has both kinds of filter chains. In conflicts the first service wins: Istio's order is oldest first.
 //!
-//! The plan holds names and addresses alone; the build of one listener reads its own entry ([`planned`]), so that a change of a
-//! service rebuilds the listeners that it is part of and no others.
+//! The plan contains only names and addresses; the build of one listener reads its own entry ([`planned`]), so that a
+//! change of a service rebuilds only the listeners that contain it.
 
 mod entry;
 mod headless;
@@ -44,7 +44,7 @@ pub(super) fn plan(view: &View<'_>) -> Arc<Plan> {
     view.get(&OutboundPlan)
 }
 
-/// One listener of the plan. Reaches no further than that listener.
+/// One listener of the plan. Depends only on that listener.
 pub(super) fn planned(view: &View<'_>, name: &str) -> Option<Arc<PlannedListener>> {
     (*view.get(&Planned { name: name.to_owned() })).clone()
 }
@@ -69,37 +69,37 @@ impl Query for OutboundPlan {
     }
 }
 
-/// Goes through egress listeners and their services.
+/// Iterates over egress listeners and their services.
 struct Planner<'a> {
-    /// What is read.
+    /// The view.
     view: &'a View<'a>,
     /// The address families of the proxy.
     families: IpFamilies,
-    /// How traffic gets to the proxy.
+    /// How traffic is redirected to the proxy.
     interception: Interception,
-    /// Ports that are taken already.
+    /// Ports in use.
     taken: TakenPorts,
     /// The plan so far.
     entries: Entries,
 }
 
-/// Where the listeners of one egress listener bind.
+/// The bind addresses of an egress listener's listeners.
 struct Bind {
-    /// The addresses; none where it depends on the service.
+    /// The addresses; empty if they depend on the service.
     addresses: Vec<String>,
-    /// Whether they really bind, rather than be handed connections.
+    /// Whether they bind to the port, rather than receive redirected connections.
     to_port: bool,
 }
 
 impl Bind {
-    /// The main address, empty where it depends on the service.
+    /// The primary address, empty if it depends on the service.
     fn primary(&self) -> &str {
         self.addresses.first().map_or("", String::as_str)
     }
 }
 
 impl<'a> Planner<'a> {
-    /// Nothing planned yet.
+    /// An empty plan.
     fn new(view: &'a View<'a>) -> Self {
         let families = view.proxy().families();
         Self {
@@ -130,7 +130,7 @@ impl<'a> Planner<'a> {
                 }
             }
             None => {
-                // Ports that were declared are declared to the end: no other service joins them.
+                // Ports of an egress listener with a port are exclusive: no later service joins them.
                 self.entries.lock();
                 for service in sidecar_scope::listener_services(self.view, place).iter() {
                     self.add_service(place, service, &bind);
@@ -139,7 +139,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Where the listeners of an egress listener bind.
+    /// The bind addresses of an egress listener's listeners.
     fn bind_of(&self, egress: &EgressListener) -> Bind {
         let to_port = self.interception == Interception::None
             || egress.declared && (egress.capture_mode == CaptureMode::None || is_unix(&egress.bind));
@@ -153,7 +153,7 @@ impl<'a> Planner<'a> {
         Bind { addresses, to_port }
     }
 
-    /// What matters of a service here.
+    /// The properties of a service that determine its listeners.
     fn shape(&self, egress: usize, service: &ServiceRef) -> Arc<ServiceShape> {
         self.view.get(&ServiceShapeOf { egress, service: service.clone() })
     }
@@ -175,7 +175,7 @@ impl<'a> Planner<'a> {
             }
             let pods = headless::pods(self.view, service, port.number);
             if !pods.any && !shape.is_kubernetes && !shape.has_selector {
-                // Nothing will ever stand behind it: what is sent to the port goes where it was sent.
+                // It never has endpoints: traffic to the port goes to the original destination.
                 self.add(egress, service, &shape, port, bind, None);
                 continue;
             }
@@ -189,7 +189,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Plans a listener for one port of a service, or of one pod behind it.
+    /// Plans a listener for one port of a service, or of one of its pods.
     fn add(
         &mut self,
         egress: usize,
@@ -224,7 +224,7 @@ impl<'a> Planner<'a> {
         self.entries.add(name, Request { egress, service, shape, port, binds, cidrs, by_pod, to_port: bind.to_port });
     }
 
-    /// The addresses of a service. Those of a ServiceEntry without any are all addresses of the proxy's families.
+    /// The addresses of a service. A ServiceEntry without any uses the wildcard addresses of the proxy's families.
     fn service_addresses(&self, shape: &ServiceShape) -> Vec<String> {
         let extra = shape.extra.iter().map(ToString::to_string);
         let (main, further) = match self.families {

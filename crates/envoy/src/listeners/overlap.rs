@@ -1,6 +1,6 @@
-//! Filter chains that would match the same connections: for two of them Envoy refuses their listener with all its chains.
+//! Filter chains that match the same connections: Envoy rejects a listener with two of them.
 //!
-//! Names of servers are compared as Envoy does, without regard to case. The first chain keeps what both ask for.
+//! Server names are compared case-insensitively, as in Envoy. The first chain keeps the common criteria.
 
 use std::collections::HashSet;
 
@@ -36,7 +36,7 @@ pub(super) fn part(view: &View<'_>, listener: &mut Listener) {
     });
 }
 
-/// Takes for a chain what is not taken yet; `lost` is what was. Says whether anything is left for it.
+/// Reserves the unreserved criteria for a chain; the others are added to `lost`. Returns whether any are left.
 fn claim(chain: &mut FilterChain, taken: &mut HashSet<Key>, lost: &mut Vec<String>) -> bool {
     let Some(matched) = &mut chain.filter_chain_match else { return true };
     let rest = without_lists(matched);
@@ -83,7 +83,7 @@ fn claim(chain: &mut FilterChain, taken: &mut HashSet<Key>, lost: &mut Vec<Strin
     !matched.server_names.is_empty()
 }
 
-/// A match without its lists of names, ranges and protocols.
+/// The encoded match without its lists of names, ranges and protocols.
 fn without_lists(matched: &FilterChainMatch) -> Vec<u8> {
     let rest = FilterChainMatch {
         server_names: Vec::new(),
@@ -94,7 +94,7 @@ fn without_lists(matched: &FilterChainMatch) -> Vec<u8> {
     rest.encode_to_vec()
 }
 
-/// A range as Envoy compares it: without the bits beyond its length.
+/// The range with masked host bits, as Envoy compares it.
 fn masked(range: &CidrRange) -> String {
     let text = format!("{}/{}", range.address_prefix, range.prefix_len.unwrap_or_default());
     Cidr::parse_range_or_address(&text)
@@ -102,7 +102,7 @@ fn masked(range: &CidrRange) -> String {
         .map_or(text, |range| format!("{}/{}", range.address, range.bits))
 }
 
-/// The cluster that a chain hands all its bytes to, if it is only one.
+/// The cluster of a TCP chain, if it has exactly one.
 fn cluster(chain: &FilterChain) -> Option<String> {
     let Some(filter::ConfigType::TypedConfig(any)) = &chain.filters.last()?.config_type else { return None };
     let is_proxy = any.type_url.ends_with(".tcp_proxy.v3.TcpProxy");

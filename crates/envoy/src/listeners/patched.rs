@@ -1,4 +1,4 @@
-//! Listeners as EnvoyFilters leave them.
+//! Listeners after EnvoyFilter patches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use navarch_push::proxy::ProxyKind;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// One generated listener with its patches. Made only where patches change which listeners there are.
+/// One generated listener with its patches. Only used if patches add, remove or rename listeners.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Patched {
-    /// The name under which it is generated.
+    /// The generated name.
     name: String,
 }
 
-/// The listeners of a proxy, where patches change which there are.
+/// The listeners of a proxy, if patches add, remove or rename listeners.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Origins;
 
-/// Where a listener comes from.
+/// The origin of a listener.
 #[derive(Clone, Debug, PartialEq)]
 enum Origin {
-    /// It is generated under this name, which is its own unless a patch gives it another.
+    /// Generated under this name, which is its own unless a patch renames it.
     Generated(String),
-    /// A patch adds it.
+    /// Added by a patch.
     Added(Box<Listener>),
 }
 
-/// The names that there are; `None` where they are those that are generated.
+/// The names of all listeners; `None` if they are the generated ones.
 pub(super) fn names(view: &View<'_>) -> Option<Vec<String>> {
     let patches = patches(view, PatchClass::Listeners)?;
     names_change(&patches).then(|| view.get(&Origins).keys().cloned().collect())
@@ -54,7 +54,7 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
 fn patched(view: &View<'_>, name: &str) -> Option<Listener> {
     let listener = super::build(name, view)?;
     if name == hbone::ORIGINATE && view.proxy().kind() != ProxyKind::Waypoint {
-        // As in Istio, which adds it last.
+        // As in Istio, it is added last.
         return Some(listener);
     }
     match patches(view, PatchClass::Listeners) {
@@ -63,7 +63,7 @@ fn patched(view: &View<'_>, name: &str) -> Option<Listener> {
     }
 }
 
-/// For whom a generated listener is.
+/// The patch context of a generated listener.
 fn context(view: &View<'_>, name: &str) -> PatchContext {
     if view.proxy().kind() == ProxyKind::Router {
         return PatchContext::Gateway;
@@ -88,7 +88,8 @@ impl Query for Patched {
 impl Query for Origins {
     type Value = BTreeMap<String, Origin>;
 
-    /// Where patches give two listeners one name, the generated ones go first, then those that are added first.
+    /// If patches result in two listeners of the same name, generated ones take precedence, then those that are added
+    /// first.
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let patches = patches(view, PatchClass::Listeners).unwrap_or_else(|| Arc::new(Vec::new()));
         let mut origins = BTreeMap::new();

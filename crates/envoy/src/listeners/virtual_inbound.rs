@@ -1,4 +1,4 @@
-//! Inbound listeners: the one that iptables redirects all that enters the pod to, and those that bind to ports themselves.
+//! Inbound listeners: the one that iptables redirects all inbound connections to, and those that bind to ports.
 
 use std::collections::BTreeSet;
 
@@ -22,27 +22,27 @@ use crate::mtls;
 use navarch_api::duration::Duration;
 use navarch_push::view::View;
 
-/// The name of the one that iptables redirects to.
+/// The name of the listener that iptables redirects to.
 pub(crate) const NAME: &str = "virtualInbound";
 
 /// The class of these listeners.
 const CLASS: ListenerClass = ListenerClass::SidecarInbound;
 
-/// Whether a listener is handed connections or takes them itself.
+/// Whether a listener receives redirected connections or accepts them itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Binding {
-    /// iptables sends connections here that were bound for other ports.
+    /// iptables redirects connections for other ports to it.
     Redirected,
     /// Clients connect to its port.
     Direct,
 }
 
-/// The names of the listeners that bind to ports themselves.
+/// The names of the listeners that bind to ports.
 pub(super) fn custom_names(view: &View<'_>) -> Vec<String> {
     served_ports(view).iter().filter(|port| port.binds_to_port).map(custom_name).collect()
 }
 
-/// Builds the listener of this name that binds to a port itself.
+/// Builds the listener of this name that binds to a port.
 pub(super) fn build_custom(view: &View<'_>, name: &str) -> Option<Listener> {
     let ports = served_ports(view);
     let port = ports.iter().find(|port| port.binds_to_port && custom_name(port) == name)?;
@@ -50,7 +50,7 @@ pub(super) fn build_custom(view: &View<'_>, name: &str) -> Option<Listener> {
     Some(listener(view, name, &port.binds, port.target, Binding::Direct, chains))
 }
 
-/// The name of a listener that binds to a port itself.
+/// The name of a listener that binds to a port.
 fn custom_name(port: &ServedPort) -> String {
     listener_name(port.binds.first().map_or("", String::as_str), port.target)
 }
@@ -70,7 +70,7 @@ pub(super) fn build(view: &View<'_>) -> Listener {
     listener(view, NAME, &binds, listen_port, Binding::Redirected, chains)
 }
 
-/// Chains for undeclared ports: for all of them, and for ports that only a policy mentions.
+/// Targets for undeclared ports: for all of them, and for ports that only a policy lists.
 fn unknown_targets(view: &View<'_>) -> Vec<Target<'static>> {
     let demanded = mtls::of_proxy(view);
     let served: BTreeSet<u16> = served_ports(view).iter().map(|port| port.target).collect();
@@ -80,7 +80,7 @@ fn unknown_targets(view: &View<'_>) -> Vec<Target<'static>> {
     targets
 }
 
-/// Nobody may connect to the port itself: it would send the connection to itself without end.
+/// Drops connections to the listener's own port, which would loop forever.
 fn blackhole_chain(view: &View<'_>, port: u16) -> FilterChain {
     let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().collect();
     filters.extend(view.get(&MetricsFiltersOf { class: CLASS, service: None }).tcp.iter().cloned());
@@ -96,7 +96,7 @@ fn blackhole_chain(view: &View<'_>, port: u16) -> FilterChain {
     }
 }
 
-/// The listener around chains.
+/// The listener with these chains.
 fn listener(
     view: &View<'_>,
     name: &str,

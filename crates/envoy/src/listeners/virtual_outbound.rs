@@ -1,5 +1,5 @@
-//! The listener that iptables redirects all that leaves the pod to. It hands connections to the listener of their original
-//! destination, and keeps those that have none.
+//! The listener that iptables redirects all outbound connections to. It passes connections to the listener of their
+//! original destination, and handles those without one.
 
 use navarch_proto::envoy::config::core::v3::TrafficDirection;
 use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch, Listener};
@@ -84,7 +84,7 @@ pub(super) fn catch_all_filters(view: &View<'_>) -> Vec<Filter> {
     filters
 }
 
-/// Nobody may connect to the port itself: it would send the connection to itself without end.
+/// Drops connections to the listener's own port, which would loop forever.
 fn blackhole_chain(view: &View<'_>, port: u16) -> FilterChain {
     let mut filters = view.get(&MetricsFiltersOf { class: CLASS, service: None }).tcp.clone();
     filters.push(tcp_filter(&tcp_proxy(BLACKHOLE, BLACKHOLE)));
@@ -99,7 +99,7 @@ fn blackhole_chain(view: &View<'_>, port: u16) -> FilterChain {
     }
 }
 
-/// Plain HTTP to hosts that no service knows goes where DNS says (`ALLOW_ANY_DYNAMIC_DNS`).
+/// The chain for plain HTTP to hosts that no service declares, which uses DNS (`ALLOW_ANY_DYNAMIC_DNS`).
 fn by_name_chain(view: &View<'_>) -> FilterChain {
     let routes = RouteConfiguration {
         name: "allow_any_dynamic_dns".to_owned(),
@@ -130,7 +130,7 @@ fn by_name_chain(view: &View<'_>) -> FilterChain {
     }
 }
 
-/// The largest body that a route answers with itself, as Istio has it: 1 MiB.
+/// Maximum body size of direct responses, as in Istio: 1 MiB.
 const MAX_DIRECT_RESPONSE: u32 = 1024 * 1024;
 
 /// The port that iptables redirects to.

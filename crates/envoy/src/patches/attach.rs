@@ -1,4 +1,4 @@
-//! Whether an EnvoyFilter is for a proxy.
+//! Whether an EnvoyFilter applies to a proxy.
 
 use std::sync::Arc;
 
@@ -7,15 +7,16 @@ use navarch_push::proxy::ProxyKind;
 use navarch_push::proxy_view::ProxyView;
 use navarch_push::view::View;
 
-/// The label by which pods of Gateway API gateways name their Gateway.
+/// The label of Gateway API pods with the name of their Gateway.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 /// The group of Gateway and GatewayClass.
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 const WAYPOINT_CLASS: &str = "istio-waypoint";
 
-/// Whether a filter is for the view's proxy, whose namespace it is known to be in, or to be the root.
+/// Whether a filter applies to the view's proxy. The caller has checked that its namespace is the proxy's or the root
+/// namespace.
 ///
-/// References to objects are for gateways of the Gateway API alone, selectors for all but waypoints.
+/// Target references only apply to gateways of the Gateway API, selectors to all proxies except waypoints.
 pub(super) fn attaches(view: &View<'_>, filter: &CompiledFilter) -> bool {
     let proxy = view.proxy();
     let labels = proxy.labels();
@@ -48,7 +49,7 @@ fn selects(proxy: ProxyView<'_>, filter: &CompiledFilter) -> bool {
     filter.selector.as_ref().is_none_or(|selector| proxy.selected_by(selector))
 }
 
-/// Whether a patch is for the proxy as it describes itself.
+/// Whether a patch applies to the proxy, by its metadata.
 pub(super) fn matches_proxy(proxy: ProxyView<'_>, patch: &Patch) -> bool {
     let version: Option<Arc<str>> = proxy.meta("ISTIO_VERSION");
     let is_version = match &patch.version {

@@ -12,7 +12,7 @@ use navarch_api::istio::{PatchContext, PatchOperation};
 use navarch_api::names::Hostname;
 use navarch_push::view::View;
 
-/// Makes the patches to a cluster; `None` where one removes it.
+/// Applies the patches to a cluster; `None` if one removes it.
 pub fn patch_cluster(
     view: &View<'_>,
     patches: &Patches,
@@ -43,7 +43,7 @@ pub fn patch_cluster(
     Some(cluster)
 }
 
-/// The name that patches leave a cluster with; `None` where one removes it. Costs no look at the cluster itself.
+/// The name of a cluster after patches; `None` if one removes it. Does not read the cluster itself.
 pub fn patched_name(patches: &Patches, context: PatchContext, hosts: &[Hostname], name: &str) -> Option<String> {
     let mut name = name.to_owned();
     for patch in patches.iter().filter(|patch| patch.is_for(context)) {
@@ -62,13 +62,13 @@ pub fn patched_name(patches: &Patches, context: PatchContext, hosts: &[Hostname]
     Some(name)
 }
 
-/// The name that a merged value gives. One with a transport socket is merged there and nowhere else.
+/// The name in a merged value. A value with a transport socket only changes the socket.
 fn new_name(patch: &Patch) -> Option<String> {
     let value: Cluster = patch.value()?;
     (value.transport_socket.is_none() && !value.name.is_empty()).then_some(value.name)
 }
 
-/// Whether patches can change which clusters there are.
+/// Whether patches can add, remove or rename clusters.
 #[must_use]
 pub fn names_change(patches: &Patches) -> bool {
     patches.iter().any(|patch| match patch.operation {
@@ -88,10 +88,10 @@ pub fn added_clusters(view: &View<'_>, patches: &Patches, context: PatchContext)
     added.inspect(|patch| patch.note(view)).filter_map(|patch: &Arc<Patch>| patch.value())
 }
 
-/// Merges a patch into a cluster it names.
+/// Merges a patch into a matching cluster.
 ///
-/// Where the patch has a transport socket, that alone is merged: into the cluster's socket of the same name, else in its
-/// place. A cluster that chooses among sockets keeps them, for it cannot have one besides.
+/// If the patch has a transport socket, only that is merged: into the cluster's socket of the same name, else as a
+/// replacement. A cluster with transport socket matches keeps these, since it cannot have a socket in addition.
 fn merge_cluster(patch: &Patch, cluster: &mut Target<'_, Cluster>) -> Result<(), MergeError> {
     let Some(message) = patch.message() else { return Ok(()) };
     let socket = patch.value::<Cluster>().and_then(|value| value.transport_socket);

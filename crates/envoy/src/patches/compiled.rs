@@ -1,4 +1,4 @@
-//! EnvoyFilters taken apart: each is read once, whatever the number of proxies.
+//! Compiled EnvoyFilters: each is parsed once, whatever the number of proxies.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::Labels;
 
-/// The most memory that the expression for a version may take when compiled.
+/// Maximum memory of the compiled expression for a version.
 const MAX_VERSION_PROGRAM: usize = 64 * 1024;
 
 /// The annotation with services whose clusters a gateway needs for its patches.
@@ -31,17 +31,17 @@ const REFERENCED_SERVICES: &str = "envoyfilter.istio.io/referenced-services";
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CompiledFilter {
     pub(super) name: NamespacedName,
-    /// Lower ones come first.
+    /// The priority; lower ones are applied first.
     pub(super) priority: i32,
-    /// When it was created.
+    /// Creation time.
     pub(super) created: Option<Timestamp>,
-    /// The labels of workloads that it is for; `None` is any.
+    /// The labels of workloads that it applies to; `None` means any.
     pub(super) selector: Option<Labels>,
-    /// The objects that it is for.
+    /// The objects that it applies to.
     pub(super) target_refs: Vec<PolicyTargetReference>,
-    /// Its patches; those that cannot be made are left out.
+    /// Its patches; invalid ones are omitted.
     pub(super) patches: Vec<Arc<Patch>>,
-    /// `host` or `namespace/host` of services that its patches name.
+    /// `host` or `namespace/host` of services that its patches reference.
     pub(super) services: Vec<Arc<str>>,
 }
 
@@ -50,36 +50,36 @@ pub(super) struct CompiledFilter {
 pub struct Patch {
     /// The EnvoyFilter.
     pub filter: NamespacedName,
-    /// Which patch of it, from 0.
+    /// The index of the patch in it.
     pub index: usize,
-    /// What kind of thing it is made to.
+    /// The type of object that it is applied to.
     pub apply_to: ApplyTo,
-    /// What is done.
+    /// The operation.
     pub operation: PatchOperation,
-    /// Which things, but for the proxies.
+    /// The match criteria, except for the proxy.
     pub matches: EnvoyConfigMatch,
-    /// Which versions of the proxy's agent.
+    /// The matching versions of the proxy's agent.
     pub(super) version: VersionMatch,
-    /// Envoy's message; `None` for removal.
+    /// The Envoy message; `None` for removal.
     value: Option<PatchValue>,
 }
 
-/// Envoy's message in a patch.
+/// The Envoy message of a patch.
 #[derive(Clone, Debug, PartialEq)]
 struct PatchValue {
-    /// As it is merged.
+    /// The form for merging.
     message: DynamicMessage,
-    /// As it is added.
+    /// The form for adding.
     bytes: Vec<u8>,
 }
 
-/// Which versions of the proxy's agent a patch is for.
+/// The versions of the proxy's agent that a patch applies to.
 #[derive(Clone, Debug)]
 pub(super) enum VersionMatch {
     Any,
-    /// Those that match.
+    /// Versions that match the expression.
     Pattern(Regex),
-    /// None: the expression cannot be compiled, or costs too much.
+    /// No version: the expression is invalid, or too large.
     Never,
 }
 
@@ -94,7 +94,7 @@ impl PartialEq for VersionMatch {
 }
 
 impl VersionMatch {
-    /// Compiles an expression; the empty one matches any version, and those that Istio would not compile none.
+    /// Compiles an expression; the empty one matches any version, and one that is invalid in Istio matches none.
     fn new(expression: &str) -> Self {
         if expression.is_empty() {
             return Self::Any;
@@ -116,7 +116,7 @@ impl Patch {
             Some(value) => {
                 let message =
                     patch_value(config.apply_to, value, UnknownFields::Skip).map_err(|error| error.to_string())?;
-                // A value to be merged is part of a message only; extension configs are completed by the agent.
+                // A merged value is a partial message; extension configs are completed by the agent.
                 let is_whole = !patch.operation.merges() && patch.operation != PatchOperation::Remove;
                 if is_whole && config.apply_to != ApplyTo::ExtensionConfig {
                     constraints::check(&message).map_err(|fault| format!("Envoy would reject its value: {fault}"))?;
@@ -131,24 +131,24 @@ impl Patch {
         Ok(Self { filter: filter.clone(), index, apply_to: config.apply_to, operation, matches, version, value })
     }
 
-    /// Whether the patch is for what is generated for this context.
+    /// Whether the patch applies to generated resources of this context.
     pub(super) fn is_for(&self, context: PatchContext) -> bool {
         self.matches.context == context || self.matches.context == PatchContext::Any
     }
 
-    /// Whether the patch adds to what is generated for this context; where it names none, to outbound traffic.
+    /// Whether the patch adds to resources of this context; without a context, to outbound ones.
     pub(super) fn adds_for(&self, context: PatchContext) -> bool {
         let by_default = matches!(context, PatchContext::SidecarOutbound | PatchContext::Gateway);
         self.operation == PatchOperation::Add
             && (self.matches.context == context || (self.matches.context == PatchContext::Any && by_default))
     }
 
-    /// The value as a message to be merged.
+    /// The value as a message for merging.
     pub(super) fn message(&self) -> Option<&DynamicMessage> {
         self.value.as_ref().map(|value| &value.message)
     }
 
-    /// The value as a message to be added. `M` must be the type that goes with `apply_to`.
+    /// The value as a message for adding. `M` must be the type of `apply_to`.
     pub(super) fn value<M: Message + Default>(&self) -> Option<M> {
         M::decode(self.value.as_ref()?.bytes.as_slice()).ok()
     }
@@ -159,7 +159,7 @@ impl Patch {
         name.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
     }
 
-    /// Records that the patch changed something, if enabled.
+    /// Records that the patch changed a resource, if enabled.
     pub(super) fn note(&self, view: &View<'_>) {
         if !view.mesh().settings.envoy_filter_stats {
             return;
@@ -184,7 +184,7 @@ impl Patch {
     }
 }
 
-/// The operation as it is applied: only filters and routes have an order.
+/// The applied operation: only filters and routes have an order.
 fn operation(apply_to: ApplyTo, operation: PatchOperation) -> PatchOperation {
     let inserts =
         matches!(operation, PatchOperation::InsertAfter | PatchOperation::InsertBefore | PatchOperation::InsertFirst);
@@ -194,7 +194,7 @@ fn operation(apply_to: ApplyTo, operation: PatchOperation) -> PatchOperation {
 }
 
 impl CompiledFilter {
-    /// Takes an object apart.
+    /// Compiles an object.
     fn new(view: &View<'_>, object: &Object<EnvoyFilter>) -> Self {
         let name = object.meta.key();
         let EnvoyFilter { workload_selector, target_refs, config_patches, priority } = &object.spec;
@@ -220,7 +220,7 @@ impl CompiledFilter {
         }
     }
 
-    /// Which of two filters of a proxy is applied first, `root` being the root namespace.
+    /// The order in which two filters of a proxy are applied; `root` is the root namespace.
     pub(super) fn order(&self, other: &Self, root: &str) -> Ordering {
         let in_root = |filter: &Self| filter.name.namespace.as_str() == root;
         self.priority
@@ -232,7 +232,7 @@ impl CompiledFilter {
     }
 }
 
-/// One EnvoyFilter, taken apart.
+/// One compiled EnvoyFilter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Compiled {
     pub(super) name: NamespacedName,

@@ -1,4 +1,4 @@
-//! Configurations of extensions that EnvoyFilters hold, for filters that ask for them by name.
+//! Extension configurations in EnvoyFilters, for filters that reference them by name.
 
 use navarch_proto::envoy::config::core::v3::TypedExtensionConfig;
 
@@ -6,7 +6,7 @@ use super::select::{PatchClass, patches};
 use navarch_api::istio::PatchOperation;
 use navarch_push::view::View;
 
-/// The configuration of this name. The first patch that adds it holds.
+/// The configuration of this name, from the first patch that adds it.
 #[must_use]
 pub fn extension_config(view: &View<'_>, name: &str) -> Option<TypedExtensionConfig> {
     let patches = patches(view, PatchClass::Extensions)?;

@@ -17,12 +17,12 @@ use super::merge::TargetAny;
 use navarch_api::istio::{ApplyTo, PatchOperation};
 use navarch_push::view::View;
 
-/// The filter that holds HTTP filters.
+/// The filter that contains HTTP filters.
 const CONNECTION_MANAGER: &str = "envoy.filters.network.http_connection_manager";
 
-/// The HTTP filter that ends a chain of them.
+/// The terminal HTTP filter.
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
-/// The network filters that end a chain.
+/// The terminal network filters.
 const TERMINAL: [&str; 4] = [
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
     "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
@@ -30,7 +30,7 @@ const TERMINAL: [&str; 4] = [
     "envoy.extensions.filters.network.thrift_proxy.v3.ThriftProxy",
 ];
 
-/// Makes patches to the filters of a chain. `patches` are those that name the chain, of all kinds and in order.
+/// Applies patches to the filters of a chain. `patches` are those that match the chain, of all types and in order.
 pub(super) fn patch_filters(view: &View<'_>, patches: &[&Patch], filters: &mut Vec<Filter>) {
     let of_filters: Vec<&Patch> =
         patches.iter().copied().filter(|patch| patch.apply_to == ApplyTo::NetworkFilter).collect();
@@ -54,7 +54,7 @@ pub(super) fn patch_filters(view: &View<'_>, patches: &[&Patch], filters: &mut V
     }
 }
 
-/// Takes away what patches put behind the filter that ends a chain: nothing would reach it, so Envoy refuses the chain.
+/// Removes filters that patches added after the terminal filter: they would be unreachable, so Envoy rejects the chain.
 fn drop_unreachable<T>(
     view: &View<'_>,
     patches: &[&Patch],
@@ -78,7 +78,7 @@ fn drop_unreachable<T>(
     }
 }
 
-/// Merges the patches that merge into a network filter, if they name it.
+/// Merges the matching patches into a network filter.
 fn merge_filter(view: &View<'_>, patches: &[&Patch], filter: &mut Filter) {
     let Some(filter::ConfigType::TypedConfig(config)) = &mut filter.config_type else { return };
     let mut config = TargetAny::new(config);
@@ -97,7 +97,7 @@ fn merge_filter(view: &View<'_>, patches: &[&Patch], filter: &mut Filter) {
     config.finish();
 }
 
-/// Merges the configuration of a filter; what does not fit leaves it as it is.
+/// Merges the configuration of a filter; it is unchanged if the merge fails.
 pub(super) fn merge_config(view: &View<'_>, patch: &Patch, filter: &str, config: &mut TargetAny<'_>, patched: &Any) {
     match config.merge(patched) {
         Ok(()) => patch.note(view),
@@ -105,7 +105,7 @@ pub(super) fn merge_config(view: &View<'_>, patch: &Patch, filter: &str, config:
     }
 }
 
-/// Makes patches to the HTTP filters of a connection manager.
+/// Applies patches to the HTTP filters of a connection manager.
 fn patch_http_filters(view: &View<'_>, patches: &[&Patch], filter: &mut Filter) {
     let names_manager =
         |patch: &Patch| is_wanted(wanted_filter(patch).map(|filter| filter.name.as_str()), CONNECTION_MANAGER);
@@ -135,7 +135,7 @@ fn patch_http_filters(view: &View<'_>, patches: &[&Patch], filter: &mut Filter) 
     *config = pack(&manager);
 }
 
-/// Merges the patches that merge into an HTTP filter, if they name it.
+/// Merges the matching patches into an HTTP filter.
 fn merge_http_filter(view: &View<'_>, patches: &[&Patch], filter: &mut HttpFilter) {
     let Some(http_filter::ConfigType::TypedConfig(config)) = &mut filter.config_type else { return };
     let mut config = TargetAny::new(config);

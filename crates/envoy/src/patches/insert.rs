@@ -1,9 +1,10 @@
-//! Adding to, and taking from, lists that have an order.
+//! Insertion into, and removal from, ordered lists.
 
 use navarch_api::istio::PatchOperation;
 
-/// Applies a patch operation other than MERGE to a list, and returns whether it changed anything. `matches` selects the items;
-/// `selective` whether the patch names any: without, insertion is at the ends, and there is nothing to replace or remove.
+/// Applies a patch operation other than MERGE to a list, and returns whether it changed the list. `matches` selects the
+/// items; `selective` is whether the patch selects any: otherwise, insertion is at the ends, and nothing is replaced or
+/// removed.
 pub(super) fn place<T>(
     list: &mut Vec<T>,
     operation: PatchOperation,

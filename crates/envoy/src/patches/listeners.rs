@@ -14,7 +14,7 @@ use super::select::Patches;
 use navarch_api::istio::{ApplyTo, PatchContext, PatchOperation};
 use navarch_push::view::View;
 
-/// Makes the patches to a listener; `None` where one removes it.
+/// Applies the patches to a listener; `None` if one removes it.
 #[must_use]
 pub fn patch_listener(
     view: &View<'_>,
@@ -51,7 +51,7 @@ pub fn patch_listener(
     Some(listener)
 }
 
-/// Whether patches can change which listeners there are.
+/// Whether patches can add, remove or rename listeners.
 #[must_use]
 pub fn names_change(patches: &Patches) -> bool {
     let mut of_listeners = patches.iter().filter(|patch| patch.apply_to == ApplyTo::Listener);
@@ -75,12 +75,12 @@ pub fn added_listeners(view: &View<'_>, patches: &Patches, context: PatchContext
     added.filter_map(|patch: &Arc<Patch>| patch.value()).filter(|listener: &Listener| !listener.name.is_empty())
 }
 
-/// The patches of one kind of thing.
+/// The patches of one type.
 fn of_kind<'a>(patches: &[&'a Patch], kind: ApplyTo) -> impl Iterator<Item = &'a Patch> {
     patches.iter().copied().filter(move |patch| patch.apply_to == kind)
 }
 
-/// Makes patches to listener filters: one, or several that merge.
+/// Applies patches to listener filters: to one, or to several if they merge.
 fn patch_listener_filters(view: &View<'_>, patches: &[&Patch], filters: &mut Vec<ListenerFilter>) {
     if let [patch] = patches
         && patch.operation != PatchOperation::Merge
@@ -104,9 +104,9 @@ fn patch_listener_filters(view: &View<'_>, patches: &[&Patch], filters: &mut Vec
     }
 }
 
-/// Makes patches to the filter chains of a listener.
+/// Applies patches to the filter chains of a listener.
 fn patch_chains(view: &View<'_>, patches: &[&Patch], listener: &mut Listener) {
-    // Only what tells listeners apart is looked at while the chains are out.
+    // The matches only read fields that identify the listener, while the chains are taken out.
     let chains = std::mem::take(&mut listener.filter_chains);
     let mut kept: Vec<FilterChain> = Vec::with_capacity(chains.len());
     for chain in chains.into_iter().filter(|chain| !chain.filters.is_empty()) {
@@ -124,7 +124,7 @@ fn patch_chains(view: &View<'_>, patches: &[&Patch], listener: &mut Listener) {
     listener.filter_chains = kept;
 }
 
-/// Makes patches to one filter chain; `None` where one removes it.
+/// Applies patches to one filter chain; `None` if one removes it.
 fn patch_chain(
     view: &View<'_>,
     patches: &[&Patch],
@@ -166,7 +166,7 @@ fn patch_chain(
     Some(chain)
 }
 
-/// Merges a patch into a filter chain. A transport socket of the chain's socket's name is merged into that one alone.
+/// Merges a patch into a filter chain. A transport socket with the name of the chain's socket is merged into that only.
 fn merge_chain(patch: &Patch, chain: &mut Target<'_, FilterChain>) -> Result<(), MergeError> {
     let Some(message) = patch.message() else { return Ok(()) };
     if let Some(socket) = patch.value::<FilterChain>().and_then(|value| value.transport_socket)

@@ -1,4 +1,4 @@
-//! Which listeners, filter chains, clusters and routes a patch names. What a patch leaves open matches all.
+//! The listeners, filter chains, clusters and routes that a patch matches. Unset criteria match everything.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use super::compiled::Patch;
 use navarch_api::istio::{ApplyTo, FilterMatch, ListenerMatch, PatchContext, RouteMatch, RouteMatchAction};
 use navarch_api::names::Hostname;
 
-/// The listeners for the connections of all ports, with filter chains by port.
+/// The listeners for redirected connections of all ports, with filter chains by port.
 const VIRTUAL: [&str; 2] = ["virtualInbound", "virtualOutbound"];
 
-/// Whether a patch names a listener.
+/// Whether a patch matches a listener.
 pub(super) fn listener_matches(patch: &Patch, listener: &Listener) -> bool {
     let Some(wanted) = &patch.matches.listener else { return true };
     if !wanted.name.is_empty() && wanted.name != listener.name {
@@ -25,7 +25,7 @@ pub(super) fn listener_matches(patch: &Patch, listener: &Listener) -> bool {
     wanted.port_number == 0 || port_of(listener) == Some(wanted.port_number)
 }
 
-/// Whether the listener takes the connections of all ports.
+/// Whether the listener receives redirected connections of all ports.
 fn is_virtual(listener: &Listener) -> bool {
     VIRTUAL.contains(&listener.name.as_str())
 }
@@ -39,7 +39,7 @@ fn port_of(listener: &Listener) -> Option<u32> {
     }
 }
 
-/// Whether a patch that names a listener names one of its filter chains.
+/// Whether a patch that matches a listener matches one of its filter chains.
 pub(super) fn chain_matches(patch: &Patch, listener: &Listener, chain: &FilterChain) -> bool {
     let Some(ListenerMatch { port_number, filter_chain, .. }) = &patch.matches.listener else { return true };
     let shown = chain.filter_chain_match.as_ref();
@@ -60,23 +60,23 @@ pub(super) fn chain_matches(patch: &Patch, listener: &Listener, chain: &FilterCh
         && (wanted.destination_port == 0 || port == Some(wanted.destination_port))
 }
 
-/// The network filter that a patch names.
+/// The network filter that a patch selects.
 pub(super) fn wanted_filter(patch: &Patch) -> Option<&FilterMatch> {
     patch.matches.listener.as_ref()?.filter_chain.as_ref()?.filter.as_ref()
 }
 
-/// The name of the HTTP filter that a patch names.
+/// The name of the HTTP filter that a patch selects.
 pub(super) fn wanted_sub_filter(patch: &Patch) -> Option<&str> {
     wanted_filter(patch)?.sub_filter.as_ref().map(|filter| filter.name.as_str())
 }
 
-/// The name of the listener filter that a patch names.
+/// The name of the listener filter that a patch selects.
 pub(super) fn wanted_listener_filter(patch: &Patch) -> Option<&str> {
     let name = &patch.matches.listener.as_ref()?.listener_filter;
     (!name.is_empty()).then_some(name)
 }
 
-/// Whether a name is the one that is wanted, if any is.
+/// Whether a name equals the selected one, if any.
 pub(super) fn is_wanted(wanted: Option<&str>, name: &str) -> bool {
     wanted.is_none_or(|wanted| wanted == name)
 }
@@ -111,7 +111,7 @@ struct NameParts<'a> {
 }
 
 impl<'a> NameParts<'a> {
-    /// Takes a name apart, one that users made up included.
+    /// Parses a name, including names of users.
     fn of(name: &'a str) -> Self {
         let separator = if name.starts_with("outbound_.") || name.starts_with("inbound_.") { "_." } else { "|" };
         let mut rest = name.split(separator);
@@ -130,11 +130,11 @@ impl<'a> NameParts<'a> {
 pub struct RoutesIdentity<'a> {
     /// The patch context.
     pub context: PatchContext,
-    /// On gateways, the declared ports that match in place of the one in the name; `None` where only that one does.
+    /// On gateways, the declared ports that match instead of the one in the name; `None` if only that one matches.
     pub declared_ports: Option<&'a BTreeSet<u16>>,
 }
 
-/// Whether a patch names a route configuration.
+/// Whether a patch matches a route configuration.
 pub(super) fn routes_match(patch: &Patch, name: &str, identity: &RoutesIdentity<'_>) -> bool {
     let Some(wanted) = &patch.matches.route_configuration else { return true };
     if !wanted.name.is_empty() && wanted.name != name {
@@ -153,7 +153,7 @@ pub(super) fn routes_match(patch: &Patch, name: &str, identity: &RoutesIdentity<
         && (wanted.port_number == 0 || is_port(wanted.port_number))
 }
 
-/// The port of a sidecar's route configuration; 0 where its name is not just a port, or an inbound cluster's.
+/// The port of a sidecar's route configuration; 0 if its name is not a port, or that of an inbound cluster.
 fn sidecar_port(name: &str) -> u32 {
     if name.starts_with("inbound") { NameParts::of(name).port } else { name.parse().unwrap_or_default() }
 }
@@ -161,7 +161,7 @@ fn sidecar_port(name: &str) -> u32 {
 /// The parsed name of a gateway's route configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct GatewayRoutes<'a> {
-    /// The port that is listened to.
+    /// The listening port.
     pub(super) port: u32,
     /// The name of the server's port, for HTTPS.
     port_name: &'a str,
@@ -170,7 +170,7 @@ pub(super) struct GatewayRoutes<'a> {
 }
 
 impl<'a> GatewayRoutes<'a> {
-    /// Takes `http.<port>` or `https.<port>.<port name>.<gateway>.<namespace>` apart.
+    /// Parses `http.<port>` or `https.<port>.<port name>.<gateway>.<namespace>`.
     pub(super) fn of(name: &'a str) -> Self {
         if let Some(port) = name.strip_prefix("http.") {
             return Self { port: port.parse().unwrap_or_default(), ..Self::default() };
@@ -185,7 +185,7 @@ impl<'a> GatewayRoutes<'a> {
     }
 }
 
-/// Whether a patch that names a route configuration names one of its virtual hosts.
+/// Whether a patch that matches a route configuration matches one of its virtual hosts.
 pub(super) fn host_matches(patch: &Patch, host: &VirtualHost) -> bool {
     let wanted = patch.matches.route_configuration.as_ref().and_then(|routes| routes.vhost.as_ref());
     let Some(wanted) = wanted else { return true };
@@ -193,12 +193,12 @@ pub(super) fn host_matches(patch: &Patch, host: &VirtualHost) -> bool {
         && (wanted.domain_name.is_empty() || host.domains.contains(&wanted.domain_name))
 }
 
-/// The route that a patch names.
+/// The route that a patch selects.
 pub(super) fn wanted_route(patch: &Patch) -> Option<&RouteMatch> {
     patch.matches.route_configuration.as_ref()?.vhost.as_ref()?.route.as_ref()
 }
 
-/// Whether a patch that names a virtual host names one of its routes.
+/// Whether a patch that matches a virtual host matches one of its routes.
 pub(super) fn route_matches(patch: &Patch, route: &Route) -> bool {
     let Some(wanted) = wanted_route(patch) else { return true };
     if !wanted.name.is_empty() && wanted.name != route.name {
@@ -209,7 +209,7 @@ pub(super) fn route_matches(patch: &Patch, route: &Route) -> bool {
         (action, Some(route::Action::Route(_))) => action == RouteMatchAction::Route,
         (action, Some(route::Action::Redirect(_))) => action == RouteMatchAction::Redirect,
         (action, Some(route::Action::DirectResponse(_))) => action == RouteMatchAction::DirectResponse,
-        // Actions that have no name there match all names.
+        // Actions for which the API has no value match any value.
         (_, Some(route::Action::FilterAction(_) | route::Action::NonForwardingAction(_)) | None) => true,
     }
 }

@@ -1,8 +1,8 @@
-//! Merging messages as Istio does.
+//! Merging of messages as in Istio.
 //!
-//! Set fields of the patch replace those of the target; messages are merged field by field, lists are joined, entries of
-//! maps replaced. It is protobuf's own merge but for durations: half of one and half of another is neither's meaning, so
-//! they are replaced.
+//! Set fields of the patch replace those of the target; messages are merged field by field, lists are concatenated, map
+//! entries replaced. This is protobuf's own merge except for durations, which are replaced as a whole: fields of two
+//! durations must not be mixed.
 
 use navarch_proto::any::type_url;
 use navarch_proto::envoy::config::cluster::v3::Cluster;
@@ -20,7 +20,7 @@ use navarch_api::istio::PatchOperation;
 /// Why a message cannot be merged into another.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum MergeError {
-    /// Messages of two types have no fields in common.
+    /// The messages have different types.
     #[error("a {patch} cannot be merged into a {target}")]
     TwoTypes {
         /// The type that is generated.
@@ -31,30 +31,30 @@ pub(super) enum MergeError {
     /// Envoy would reject the result.
     #[error("Envoy would reject the merged message: {0}")]
     Refused(FieldError),
-    /// A message is of no type that is known, or no message of its type.
+    /// The type of a message is unknown, or its bytes are invalid.
     #[error("{0}")]
     Unreadable(String),
 }
 
-/// A message into which others are merged, one after the other: it is taken apart and put together once, whatever their number.
+/// A message into which others are merged, one after the other: it is decoded and encoded once, whatever their number.
 #[derive(Debug)]
 struct Merged {
     /// The result so far.
     message: DynamicMessage,
-    /// Whether Envoy would take it as it is, where that is known.
+    /// Whether Envoy would accept it as it is, if known.
     sound: Option<bool>,
     /// Whether anything was merged into it.
     is_changed: bool,
 }
 
 impl Merged {
-    /// Takes a message apart.
+    /// Decodes a message.
     fn new(type_url: &str, bytes: &[u8]) -> Result<Self, MergeError> {
         let message = codec().decode(type_url, bytes).map_err(|error| MergeError::Unreadable(error.to_string()))?;
         Ok(Self { message, sound: None, is_changed: false })
     }
 
-    /// Merges a message of its type, unless Envoy would reject the result, and would not have rejected it before.
+    /// Merges a message of its type, unless Envoy would reject the result but not the previous message.
     fn merge(&mut self, patch: &DynamicMessage, replace_lists: bool) -> Result<(), MergeError> {
         if self.message.descriptor() != patch.descriptor() {
             return Err(two_types(&self.message, patch));
@@ -72,7 +72,7 @@ impl Merged {
         Ok(())
     }
 
-    /// Its bytes, if anything was merged into it.
+    /// Its bytes, if anything was merged.
     fn changed_bytes(&self) -> Option<Vec<u8>> {
         self.is_changed.then(|| codec().encode(&self.message))
     }
@@ -80,9 +80,9 @@ impl Merged {
 
 /// The fields of a message type that patches match on (see `matching`).
 pub(super) trait Identity: Message + Name + Default {
-    /// The fields whose contents they match on.
+    /// The fields whose contents patches match on.
     const READ: &'static [&'static str];
-    /// The fields of which they look whether they are set.
+    /// The fields of which patches only check whether they are set.
     const SET: &'static [&'static str] = &[];
 }
 
@@ -115,16 +115,16 @@ impl Identity for Route {
 /// A generated message while patches are merged into it.
 #[derive(Debug)]
 pub(super) struct Target<'a, M> {
-    /// The message, without the fields that are only in `merged`.
+    /// The message, without fields that are only in `merged`.
     message: &'a mut M,
-    /// The message with all that was merged into it; `None` where `message` already has them.
+    /// The message with all merged values; `None` if `message` contains them already.
     merged: Option<Merged>,
-    /// Whether `message` lacks something that patches look at.
+    /// Whether `message` lacks fields that patches match on.
     is_stale: bool,
 }
 
 impl<'a, M: Identity> Target<'a, M> {
-    /// A message into which nothing has been merged yet.
+    /// A message without merged values.
     pub(super) fn new(message: &'a mut M) -> Self {
         Self { message, merged: None, is_stale: false }
     }
@@ -137,7 +137,7 @@ impl<'a, M: Identity> Target<'a, M> {
         self.message
     }
 
-    /// The message with all that was merged, to be changed otherwise.
+    /// The message with all merged values, for other changes.
     pub(super) fn whole(&mut self) -> &mut M {
         self.catch_up();
         self.merged = None;
@@ -156,17 +156,17 @@ impl<'a, M: Identity> Target<'a, M> {
         Ok(())
     }
 
-    /// Brings the message up to date.
+    /// Updates the message.
     fn catch_up(&mut self) {
         self.is_stale = false;
-        // What was decoded from a message of this type, and has got fields of its type, is one.
+        // This cannot fail: the bytes encode a message of this type.
         let bytes = self.merged.as_ref().and_then(Merged::changed_bytes);
         if let Some(Ok(message)) = bytes.map(|bytes| M::decode(bytes.as_slice())) {
             *self.message = message;
         }
     }
 
-    /// Puts the message together.
+    /// Encodes the message.
     pub(super) fn finish(mut self) {
         self.catch_up();
     }
@@ -185,22 +185,22 @@ pub(super) fn merge<M: Identity>(
     merged
 }
 
-/// An enveloped message while others are merged into it.
+/// A message in an `Any` while others are merged into it.
 #[derive(Debug)]
 pub(super) struct TargetAny<'a> {
-    /// The envelope, with what it held at first.
+    /// The `Any`, with its original content.
     envelope: &'a mut Any,
-    /// The message with all that was merged into it.
+    /// The message with all merged values.
     merged: Option<Merged>,
 }
 
 impl<'a> TargetAny<'a> {
-    /// An envelope into whose message nothing has been merged yet.
+    /// An `Any` without merged values.
     pub(super) fn new(envelope: &'a mut Any) -> Self {
         Self { envelope, merged: None }
     }
 
-    /// Merges an enveloped message of its type.
+    /// Merges a message in an `Any` of the same type.
     pub(super) fn merge(&mut self, patch: &Any) -> Result<(), MergeError> {
         let merged = match &mut self.merged {
             Some(merged) => merged,
@@ -209,7 +209,7 @@ impl<'a> TargetAny<'a> {
         merged.merge(&Merged::new(&patch.type_url, &patch.value)?.message, false)
     }
 
-    /// Puts the message back into its envelope.
+    /// Stores the message in its `Any`.
     pub(super) fn finish(self) {
         if let Some(bytes) = self.merged.as_ref().and_then(Merged::changed_bytes) {
             self.envelope.value = bytes;
@@ -217,7 +217,7 @@ impl<'a> TargetAny<'a> {
     }
 }
 
-/// Merges an enveloped message into another of its type.
+/// Merges a message in an `Any` into another of the same type.
 pub(super) fn merge_any(target: &mut Any, patch: &Any) -> Result<(), MergeError> {
     let mut target = TargetAny::new(target);
     target.merge(patch)?;
@@ -225,7 +225,7 @@ pub(super) fn merge_any(target: &mut Any, patch: &Any) -> Result<(), MergeError>
     Ok(())
 }
 
-/// The error of messages of two types.
+/// The error for messages of different types.
 fn two_types(target: &DynamicMessage, patch: &DynamicMessage) -> MergeError {
     let name = |message: &DynamicMessage| message.descriptor().full_name().to_owned();
     MergeError::TwoTypes { target: name(target), patch: name(patch) }

@@ -11,7 +11,7 @@ use super::select::Patches;
 use navarch_api::istio::{ApplyTo, PatchOperation};
 use navarch_push::view::View;
 
-/// Makes the patches to a route configuration.
+/// Applies the patches to a route configuration.
 pub fn patch_routes(
     view: &View<'_>,
     patches: &Patches,
@@ -41,12 +41,12 @@ pub fn patch_routes(
     routes.virtual_hosts.retain(|host| !removed.contains(&host.name));
 }
 
-/// The patches of one kind of thing.
+/// The patches of one type.
 fn of_kind<'a>(patches: &[&'a Patch], kind: ApplyTo) -> impl Iterator<Item = &'a Patch> {
     patches.iter().copied().filter(move |patch| patch.apply_to == kind)
 }
 
-/// Merges a patch into what it names.
+/// Merges a patch into a matching message.
 fn merge_into<M: Identity>(view: &View<'_>, patch: &Patch, target: &mut Target<'_, M>) {
     match patch.message().map(|message| target.merge(patch.operation, message)) {
         Some(Ok(())) => patch.note(view),
@@ -55,7 +55,7 @@ fn merge_into<M: Identity>(view: &View<'_>, patch: &Patch, target: &mut Target<'
     }
 }
 
-/// Makes patches to one virtual host. Says whether it stays.
+/// Applies patches to one virtual host. Returns false if it is removed.
 fn patch_host(view: &View<'_>, patches: &[&Patch], host: &mut VirtualHost) -> bool {
     let mut target = Target::new(host);
     for patch in of_kind(patches, ApplyTo::VirtualHost) {
@@ -87,7 +87,7 @@ fn patch_host(view: &View<'_>, patches: &[&Patch], host: &mut VirtualHost) -> bo
     true
 }
 
-/// Makes patches to the routes of a virtual host that they name.
+/// Applies patches to the matching routes of a virtual host.
 fn patch_host_routes(view: &View<'_>, patches: &[&Patch], routes: &mut Vec<Route>) {
     routes.retain_mut(|route| {
         let mut target = Target::new(route);

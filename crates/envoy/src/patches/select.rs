@@ -11,7 +11,7 @@ use navarch_api::object::NamespacedName;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
-/// What patches are made to, as resources part it: a resource reads those of its own class only.
+/// The class of patched resources: a resource reads the patches of its own class only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PatchClass {
     /// Clusters.
@@ -24,15 +24,15 @@ pub enum PatchClass {
     Extensions,
 }
 
-/// Patches, in the order in which they are made.
+/// Patches, in the order in which they are applied.
 pub type Patches = Vec<Arc<Patch>>;
 
-/// Names a patch.
+/// The id of a patch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PatchId {
     /// The EnvoyFilter.
     filter: NamespacedName,
-    /// Its place in there.
+    /// Its index in the filter.
     index: usize,
 }
 
@@ -48,15 +48,15 @@ struct FiltersOf(Namespace, PatchClass);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Applied(PatchClass);
 
-/// The same with all that they say.
+/// The same with their contents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AppliedPatches(PatchClass);
 
-/// The services that the EnvoyFilters of a proxy say they name.
+/// The services in the annotations of a proxy's EnvoyFilters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ReferencedServices;
 
-/// The patches of a class for the proxy, in order; `None` where there are none.
+/// The patches of a class for the proxy, in order; `None` if there are none.
 #[must_use]
 pub fn patches(view: &View<'_>, class: PatchClass) -> Option<Arc<Patches>> {
     if view.get(&PatchingNamespaces(class)).is_empty() || view.derived(&Applied(class)).is_empty() {
@@ -65,14 +65,14 @@ pub fn patches(view: &View<'_>, class: PatchClass) -> Option<Arc<Patches>> {
     Some(view.get(&AppliedPatches(class)))
 }
 
-/// The services, as `host` or `namespace/host`, that the EnvoyFilters of the proxy say their patches name.
+/// The services, as `host` or `namespace/host`, in the annotations of the proxy's EnvoyFilters.
 #[must_use]
 pub fn referenced_services(view: &View<'_>) -> Arc<Vec<Arc<str>>> {
     view.derived(&ReferencedServices)
 }
 
 impl PatchClass {
-    /// The class of what a patch is made to; `None` for what the control plane does not send.
+    /// The class of a patch target; `None` for types that the control plane does not send.
     fn of(apply_to: ApplyTo) -> Option<Self> {
         match apply_to {
             ApplyTo::Cluster => Some(Self::Clusters),

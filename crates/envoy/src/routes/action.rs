@@ -1,4 +1,4 @@
-//! Where a route's requests go, and what happens to them on the way.
+//! Destinations of a route's requests, and changes of these requests.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use navarch_api::istio::{HttpRoute, HttpRouteDestination};
 use navarch_api::names::Hostname;
 use navarch_registry::model::Service;
 
-/// Sets the action of a route that forwards. `authority` is what the route's header changes make of it. Gives the services
-/// that the route reaches, as far as they are known.
+/// Sets the action of a forwarding route. `authority` is the authority that the route's header changes set. Returns the
+/// known services that the route reaches.
 pub(super) fn forward(
     out: &mut Route,
     context: &RouteContext<'_>,
@@ -53,15 +53,15 @@ pub(super) fn forward(
     reached(declared).map(|target| (context.service)(&host_of(target))).collect()
 }
 
-/// An action without a limit of time, for streams of gRPC as well.
+/// An action without a timeout, also for gRPC streams.
 pub(super) fn untimed() -> RouteAction {
     let mut action = RouteAction { timeout: Some(prost_types::Duration::default()), ..RouteAction::default() };
     limit_streams(&mut action, RouteClient::Envoy);
     action
 }
 
-/// Has the route's timeout count for gRPC. In Envoy it holds gRPC's own timeout below the route's: without this, gRPC clients'
-/// timeouts would not count at all. gRPC itself reads the longest life of a stream alone.
+/// Applies the route's timeout to gRPC. In Envoy it is the maximum of gRPC's own timeout: without it, timeouts of gRPC
+/// clients would be ignored. gRPC itself only reads the maximum duration of a stream.
 fn limit_streams(action: &mut RouteAction, client: RouteClient) {
     #[allow(deprecated, reason = "its successor, max_stream_duration, cuts off long streams")]
     match client {
@@ -89,7 +89,7 @@ fn cluster_of(context: &RouteContext<'_>, target: &HttpRouteDestination) -> Stri
     context.cluster(&target.destination.clone().unwrap_or_default())
 }
 
-/// The hash policy of a destination's rule, and whether the rule balances by hash at all.
+/// The hash policy of a destination's rule, and whether the rule uses consistent hashing at all.
 fn hash_of(context: &RouteContext<'_>, target: &HttpRouteDestination) -> (Option<HashPolicy>, HostChoice) {
     let hash = target.destination.as_ref().and_then(|destination| hash::of_destination(context.view, destination));
     match hash {
@@ -98,7 +98,7 @@ fn hash_of(context: &RouteContext<'_>, target: &HttpRouteDestination) -> (Option
     }
 }
 
-/// Sends all requests to one destination. Its header changes come after those of the route.
+/// Sends all requests to one destination. Its header changes are applied after those of the route.
 fn single(
     out: &mut Route,
     action: &mut RouteAction,
@@ -112,7 +112,7 @@ fn single(
         out.request_headers_to_remove.extend(changes.request_remove);
         out.response_headers_to_add.extend(changes.response_add);
         out.response_headers_to_remove.extend(changes.response_remove);
-        // The route's own authority wins, as it does in Envoy when there are several destinations.
+        // The route's own authority takes precedence, as in Envoy with several destinations.
         if action.host_rewrite_specifier.is_none() {
             action.host_rewrite_specifier = changes.authority.map(HostRewriteSpecifier::HostRewriteLiteral);
         }
@@ -122,7 +122,7 @@ fn single(
     choice
 }
 
-/// Parts requests among destinations by weight.
+/// Divides requests among destinations by weight.
 fn weighted(action: &mut RouteAction, context: &RouteContext<'_>, targets: &[HttpRouteDestination]) -> HostChoice {
     let mut clusters = Vec::with_capacity(targets.len());
     for target in targets.iter().filter(|target| target.weight != 0) {

@@ -1,4 +1,4 @@
-//! What a VirtualService is translated for.
+//! The context in which a VirtualService is translated.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,9 +16,10 @@ pub enum RouteClient {
     /// Envoy.
     #[default]
     Envoy,
-    /// The Envoy of a waypoint, which sends to its own services by clusters of their own.
+    /// The Envoy of a waypoint, which has separate clusters for its own services.
     Waypoint,
-    /// An application with gRPC, which compares hosts with their ports and reads a timeout as the longest life of a stream.
+    /// A gRPC application, which compares hosts including ports and uses the timeout as the maximum duration of a
+    /// stream.
     Grpc,
 }
 
@@ -29,13 +30,13 @@ pub struct RouteContext<'a> {
     pub view: &'a View<'a>,
     /// The port of the listener; 0 for HTTP proxies and Unix sockets.
     pub listen_port: u16,
-    /// The gateways (`namespace/name`, or `mesh`) that the routes are for: matches that name others are left out.
+    /// The gateways (`namespace/name`, or `mesh`) of the routes: matches for other gateways are omitted.
     pub gateways: &'a BTreeSet<String>,
     /// The client.
     pub client: RouteClient,
-    /// Whether the listener ends TLS.
+    /// Whether the listener terminates TLS.
     pub is_tls: bool,
-    /// Whether responses say that HTTP/3 is served on the same port.
+    /// Whether responses advertise HTTP/3 on the same port.
     pub advertises_http3: bool,
     /// The service of a host in this context, if any.
     pub service: &'a dyn Fn(&Hostname) -> Option<Arc<Service>>,
@@ -48,7 +49,7 @@ impl fmt::Debug for RouteContext<'_> {
 }
 
 impl RouteContext<'_> {
-    /// The cluster that a destination means here.
+    /// The cluster of a destination in this context.
     #[must_use]
     pub fn cluster(&self, destination: &Destination) -> String {
         let service = (self.service)(&Hostname::new(&destination.host));
@@ -59,9 +60,10 @@ impl RouteContext<'_> {
     }
 }
 
-/// The cluster that a destination means: its own port, else the only one of its service, else that of the listener.
+/// The cluster of a destination: with its own port, else the only port of its service, else that of the listener.
 ///
-/// A destination without a host, which only an invalid backend of a Gateway API route has, is a cluster that never exists.
+/// A destination without a host, which only an invalid backend of a Gateway API route has, is a cluster that never
+/// exists.
 #[must_use]
 pub fn destination_cluster(destination: &Destination, service: Option<&Service>, listen_port: u16) -> String {
     if destination.host.is_empty() {

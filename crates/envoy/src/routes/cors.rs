@@ -1,4 +1,4 @@
-//! Cross-origin policies.
+//! CORS policies.
 
 use navarch_proto::envoy::config::core::v3::RuntimeFractionalPercent;
 use navarch_proto::envoy::extensions::filters::http::cors::v3::CorsPolicy;
@@ -25,7 +25,7 @@ pub(super) fn policy(declared: &Declared) -> CorsPolicy {
             default_value: Some(fraction::of_hundred(100)),
             ..RuntimeFractionalPercent::default()
         }),
-        // Historically, preflights of unmatched origins were forwarded to the application, and still are by default.
+        // For compatibility, preflights of unmatched origins are forwarded to the application by default.
         forward_not_matching_preflights: Some(declared.unmatched_preflights != UnmatchedPreflights::Ignore),
         ..CorsPolicy::default()
     }

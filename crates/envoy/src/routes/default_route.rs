@@ -14,7 +14,7 @@ use crate::sidecar_scope::OutboundPolicy;
 use navarch_api::istio::ConsistentHashLb;
 use navarch_registry::protocol::Protocol;
 
-/// The name of routes that no VirtualService names.
+/// The name of routes without a VirtualService.
 const DEFAULT: &str = "default";
 
 /// The route to a service's port.
@@ -35,7 +35,7 @@ pub(super) fn outbound(
 /// The route to the application.
 pub(super) fn inbound(cluster: String, operation: String, protocol: Protocol, settings: &MeshRoutes) -> Route {
     let forever = || Some(prost_types::Duration::default());
-    // A stream of gRPC must not be tried again behind its client's back.
+    // A gRPC stream must not be retried without the client's knowledge.
     let retry_policy = if protocol.is_grpc() { None } else { retry::inbound(settings.inbound_retry.as_ref()) };
     let action = RouteAction {
         timeout: forever(),
@@ -50,7 +50,7 @@ pub(super) fn inbound(cluster: String, operation: String, protocol: Protocol, se
     default_route(cluster, operation, action)
 }
 
-/// A route for everything.
+/// A route that matches everything.
 fn default_route(cluster: String, operation: String, action: RouteAction) -> Route {
     let action = RouteAction { cluster_specifier: Some(ClusterSpecifier::Cluster(cluster)), ..action };
     Route {
@@ -62,7 +62,7 @@ fn default_route(cluster: String, operation: String, action: RouteAction) -> Rou
     }
 }
 
-/// The virtual host for all hosts that no other is for.
+/// The virtual host for hosts without another one.
 pub(super) fn catch_all(policy: &OutboundPolicy, headers: HeaderFlags) -> VirtualHost {
     let to_cluster = |cluster: String| {
         route::Action::Route(RouteAction {

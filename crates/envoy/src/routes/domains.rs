@@ -1,4 +1,4 @@
-//! The domains of virtual hosts: all names by which clients may ask for a service.
+//! The domains of virtual hosts: all names by which clients may request a service.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,34 +14,34 @@ use navarch_registry::model::Service;
 pub(super) struct Domain {
     /// The domain as in the configuration.
     pub(super) text: String,
-    /// Whether it was derived from a name, and gives way to a host with exactly that name.
+    /// Whether it was derived from a name, and is lost to a host with exactly that name.
     pub(super) is_derived: bool,
-    /// The DNS namespace to whose proxies it is limited; `None` is all.
+    /// The DNS namespace whose proxies it is limited to; `None` means all.
     pub(super) local_to: Option<Arc<str>>,
 }
 
-/// Whether domains are added with a port, too.
+/// Whether domains are also added with a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum PortForm {
-    /// Without: Envoy leaves the port of the request out of the comparison.
+    /// Without a port: Envoy ignores the port of the request.
     Bare,
-    /// Both: for HTTP proxies, which take requests for any port.
+    /// Both: for HTTP proxies, which accept requests for any port.
     WithPort(u16),
-    /// Both, on the port of a listener: gRPC compares the port as well.
+    /// Both, with the port of a listener: gRPC also compares the port.
     OfListener(u16),
 }
 
-/// What follows the namespace in the proxy's DNS domain, such as `.svc.cluster.local`; the whole domain where it is no
-/// Kubernetes domain.
+/// The part of the proxy's DNS domain after the namespace, such as `.svc.cluster.local`; the whole domain if it is not
+/// a Kubernetes domain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct DomainOfProxy;
 
 /// The value of [`DomainOfProxy`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ProxyDomain {
-    /// `<namespace>.svc.<suffix>`: the suffix, `.svc.` included.
+    /// `<namespace>.svc.<suffix>`: the suffix, including `.svc.`.
     Kubernetes(String),
-    /// Any other.
+    /// Any other domain.
     Other(String),
 }
 
@@ -49,7 +49,7 @@ enum ProxyDomain {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct IsInDnsNamespace(String);
 
-/// What parts a namespace from the rest of a Kubernetes DNS domain.
+/// The separator between the namespace and the rest of a Kubernetes DNS domain.
 const SVC: &str = ".svc.";
 
 impl Query for DomainOfProxy {
@@ -78,19 +78,19 @@ impl Query for IsInDnsNamespace {
 impl ProxyQuery for IsInDnsNamespace {}
 
 impl Domain {
-    /// One that everyone knows.
+    /// A domain for all proxies.
     fn of_all(text: String) -> Self {
         Self { text, is_derived: false, local_to: None }
     }
 
-    /// Whether the proxy knows it.
+    /// Whether the proxy uses the domain.
     pub(super) fn is_known(&self, view: &View<'_>) -> bool {
         self.local_to.as_ref().is_none_or(|namespace| *view.derived(&IsInDnsNamespace(namespace.to_string())))
     }
 }
 
-/// The domains of a service: its host and aliases with what they are derived to, the pods of a headless service, addresses.
-/// Those of other DNS namespaces than the proxy's are among them: nothing but [`Domain::is_known`] asks for that.
+/// The domains of a service: its host and aliases with derived names, the pods of a headless service, addresses. Those
+/// of other DNS namespaces than the proxy's are included: only [`Domain::is_known`] reads the proxy's namespace.
 pub(super) fn of_service(view: &View<'_>, service: &Service, form: PortForm) -> Vec<Domain> {
     let mut domains = Vec::new();
     let aliases = service.aliases.iter().map(|alias| alias.hostname.as_str());
@@ -111,8 +111,8 @@ pub(super) fn of_service(view: &View<'_>, service: &Service, form: PortForm) -> 
     domains
 }
 
-/// The addresses of a service. A listener's port has the service with its main address in place of those that were
-/// allocated for it.
+/// The addresses of a service. On a listener's port, auto-allocated addresses are replaced by the primary address for
+/// the proxy.
 fn addresses(view: &View<'_>, service: &Service, form: PortForm) -> Vec<Arc<str>> {
     let is_on_port = matches!(form, PortForm::Bare | PortForm::OfListener(_));
     if is_on_port && (service.auto_ipv4.is_some() || service.auto_ipv6.is_some()) {
@@ -123,7 +123,7 @@ fn addresses(view: &View<'_>, service: &Service, form: PortForm) -> Vec<Arc<str>
     service_address::all(view, service)
 }
 
-/// The domains of a host that only a VirtualService names.
+/// The domains of a host without a service, of a VirtualService.
 pub(super) fn of_host(host: &str, form: PortForm) -> Vec<Domain> {
     in_form(host, form).map(Domain::of_all).collect()
 }
@@ -137,7 +137,7 @@ fn in_form(name: &str, form: PortForm) -> impl Iterator<Item = String> {
     std::iter::once(bracketed(name)).chain(ported)
 }
 
-/// A host in the form that a Host header has: IPv6 addresses in brackets.
+/// A host as in a Host header: IPv6 addresses in brackets.
 fn bracketed(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
@@ -147,13 +147,13 @@ pub(super) fn with_port(host: &str, port: u16) -> String {
     format!("{}:{port}", bracketed(host))
 }
 
-/// The other names of a host: with a dot at its end, and shortened as the proxy's DNS domain allows.
+/// The other names of a host: with a trailing dot, and shortened by the proxy's DNS domain.
 pub(super) fn derived(view: &View<'_>, host: &str, form: PortForm) -> Vec<Domain> {
     let mut names: Vec<(String, Option<Arc<str>>)> = Vec::new();
     let mut texts = Vec::new();
     if view.get(&RouteSettings).absolute_hosts {
         let absolute = format!("{host}.");
-        // Istio leaves the dot out after an address, but not between address and port.
+        // Istio omits the trailing dot after an address, but not between address and port.
         let is_address = host.parse::<IpAddr>().is_ok();
         texts.extend(in_form(&absolute, form).skip(usize::from(is_address)).map(|text| (text, None)));
     }
@@ -178,8 +178,8 @@ fn kubernetes_names(host: &str) -> Vec<(String, Option<Arc<str>>)> {
     vec![short, (format!("{qualified}.svc"), None), (qualified.to_owned(), None)]
 }
 
-/// The short names outside of Kubernetes: what stands before the labels that host and proxy share, and one shared label more
-/// where two stand before them.
+/// The short names outside Kubernetes: the part before the labels that host and proxy share, and with one shared label
+/// more if that part has two labels.
 fn shared_suffix_names(host: &str, domain: &str) -> Vec<String> {
     let labels: Vec<&str> = host.split('.').collect();
     let shared = labels.iter().rev().zip(domain.rsplit('.')).take_while(|(a, b)| **a == *b).count();

@@ -1,7 +1,7 @@
-//! Domains that several virtual hosts of a port claim: Envoy rejects a route configuration in which a domain occurs twice.
+//! Domains that several virtual hosts of a port have: Envoy rejects a route configuration with a duplicate domain.
 //!
-//! Virtual hosts that might share a domain for some proxy are found once for all namespaces. Only among these does the result
-//! depend on the proxy's namespace; all other virtual hosts are the same for every proxy.
+//! Virtual hosts that may share a domain for some proxy are computed once for all namespaces. Only among these does the
+//! result depend on the proxy's namespace; all other virtual hosts are the same for every proxy.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::virtual_host_set::{PlannedVirtualHost, VirtualHostSet};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The domains that a virtual host claims.
+/// The domains that a virtual host wants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct DomainsOf {
     /// The port and listener.
@@ -43,7 +43,7 @@ impl Query for DomainsOf {
     }
 }
 
-/// A connected component of virtual hosts that claim the same domains, in order of precedence.
+/// A connected component of virtual hosts with common domains, in order of precedence.
 type Rivals = Arc<[Rival]>;
 
 /// A virtual host of such a component.
@@ -51,9 +51,9 @@ type Rivals = Arc<[Rival]>;
 struct Rival {
     /// Name of the virtual host.
     name: String,
-    /// The host of its service; `None` where only a VirtualService names it.
+    /// The host of its service; `None` for a host of a VirtualService without a service.
     service_host: Option<String>,
-    /// Its claimed domains.
+    /// Its wanted domains.
     wanted: Arc<[Domain]>,
 }
 
@@ -144,10 +144,10 @@ impl Query for AllRivals {
     }
 }
 
-/// The pairs of indexes that claim one domain for some proxy; an index may be paired with itself. Names that are local to
-/// different namespaces are never paired.
+/// The pairs of indexes that want the same domain for some proxy; an index may be paired with itself. Names that are
+/// local to different namespaces are never paired.
 fn meetings(wanted: &[Arc<Arc<[Domain]>>]) -> Vec<(usize, usize)> {
-    /// The first virtual host that claims a text.
+    /// The first virtual host that wants a text.
     #[derive(Default)]
     struct FirstUses {
         /// For proxies of all namespaces.
@@ -174,7 +174,7 @@ fn meetings(wanted: &[Arc<Arc<[Domain]>>]) -> Vec<(usize, usize)> {
     found
 }
 
-/// The domains that one of the rivals loses for the view's proxy: those that an earlier one took, and derived names that are
+/// The domains that one of the rivals loses for the view's proxy: those of an earlier one, and derived names that are
 /// the own name of another.
 fn lost_among(view: &View<'_>, rivals: &[Rival], name: &str) -> Vec<String> {
     let hosts = rivals.iter().filter_map(|rival| Some((rival.service_host.as_deref()?, rival.name.as_str())));
@@ -183,7 +183,7 @@ fn lost_among(view: &View<'_>, rivals: &[Rival], name: &str) -> Vec<String> {
     let mut lost: Vec<String> = Vec::new();
     for rival in rivals {
         for domain in rival.wanted.iter().filter(|domain| domain.is_known(view)) {
-            // A derived name such as `foo.com`, from `foo.com.cluster.local`, must not take the place of the real one.
+            // A derived name such as `foo.com`, from `foo.com.cluster.local`, must not replace the real one.
             let is_anothers = domain.is_derived && own_names.contains(domain.text.as_str());
             let is_lost = is_anothers || !taken.insert(domain.text.to_ascii_lowercase());
             if is_lost && rival.name == name {
@@ -199,19 +199,19 @@ fn lost_among(view: &View<'_>, rivals: &[Rival], name: &str) -> Vec<String> {
     lost
 }
 
-/// Disjoint sets of places.
+/// Disjoint sets of indexes.
 struct Union {
-    /// Of each place, another of its set; roots point at themselves.
+    /// For each index, another index of its set; roots refer to themselves.
     parents: Vec<usize>,
 }
 
 impl Union {
-    /// Each place by itself.
+    /// Sets of one index each.
     fn new(places: usize) -> Self {
         Self { parents: (0..places).collect() }
     }
 
-    /// The place by which the set of a place is known.
+    /// The root of an index's set.
     fn root(&self, place: usize) -> usize {
         let mut root = place;
         while let Some(parent) = self.parents.get(root).copied().filter(|parent| *parent != root) {
@@ -220,7 +220,7 @@ impl Union {
         root
     }
 
-    /// Makes one set of two; its root is the earliest place.
+    /// Joins two sets; the root is the lowest index.
     fn join(&mut self, a: usize, b: usize) {
         let (a, b) = (self.root(a), self.root(b));
         if let Some(parent) = self.parents.get_mut(a.max(b)) {

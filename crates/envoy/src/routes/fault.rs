@@ -1,4 +1,4 @@
-//! Faults to inject.
+//! Fault injection.
 
 use navarch_proto::envoy::extensions::filters::common::fault::v3::FaultDelay;
 use navarch_proto::envoy::extensions::filters::common::fault::v3::fault_delay::FaultDelaySecifier;
@@ -38,7 +38,7 @@ pub(super) fn injection(declared: &HttpFaultInjection) -> HttpFault {
     }
 }
 
-/// A wait of fixed length.
+/// A fixed delay.
 fn delay(declared: &Delay) -> Option<FaultDelay> {
     let fixed = declared.fixed_delay?;
     let percentage = match &declared.percentage {
@@ -65,7 +65,7 @@ fn abort(declared: &Abort) -> Option<FaultAbort> {
     })
 }
 
-/// The number of a gRPC status; 0 for names that do not exist, which validation keeps out.
+/// The number of a gRPC status; 0 for unknown names, which validation rejects.
 fn grpc_status(name: &str) -> u32 {
     let number = GRPC_STATUSES.iter().position(|known| *known == name);
     number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default()

@@ -1,16 +1,16 @@
-//! Shares of requests.
+//! Fractions of requests.
 
 use navarch_proto::envoy::r#type::v3::FractionalPercent;
 use navarch_proto::envoy::r#type::v3::fractional_percent::DenominatorType;
 
 use navarch_api::istio::Percent;
 
-/// A share in whole percent.
+/// A fraction in whole percent.
 pub(super) fn of_hundred(percent: u32) -> FractionalPercent {
     FractionalPercent { numerator: percent, denominator: DenominatorType::Hundred.into() }
 }
 
-/// A share as users write it, exact to a millionth.
+/// A fraction from the API, with a precision of one millionth.
 pub(super) fn of_percent(percent: &Percent) -> FractionalPercent {
     #[allow(
         clippy::cast_possible_truncation,

@@ -1,4 +1,4 @@
-//! Route configurations of gateways: joined from the bytes of their virtual hosts, as those of sidecars.
+//! Route configurations of gateways: concatenated from the bytes of their virtual hosts, as those of sidecars.
 
 mod hosts;
 mod sources;
@@ -20,7 +20,7 @@ use virtual_host::{HostBytes, RunBytes};
 pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
     let servers = servers_of_routes(view, name);
     let Some(first) = servers.first() else {
-        // A draining listener still subscribes to the routes of a removed Gateway.
+        // A draining listener remains subscribed to the routes of a removed Gateway.
         return encode(&RouteConfiguration {
             name: name.to_owned(),
             validate_clusters: Some(false),
@@ -35,8 +35,8 @@ pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
     assemble(name, &bytes, None)
 }
 
-/// The virtual hosts that stay in a route configuration where the others are sent one by one, and whether there are others; `None`
-/// where no Gateway has it.
+/// The virtual hosts that stay in a route configuration with VHDS, and whether there are others; `None` if no Gateway
+/// has it.
 pub(super) fn inline(view: &View<'_>, name: &str) -> Option<(Vec<Bytes>, bool)> {
     let servers = servers_of_routes(view, name);
     let first = servers.first()?;
@@ -49,7 +49,7 @@ pub(super) fn inline(view: &View<'_>, name: &str) -> Option<(Vec<Bytes>, bool)> 
     Some((inline, hosts.iter().any(|host| !host.takes_any())))
 }
 
-/// The names of the others.
+/// The names of the other virtual hosts.
 pub(super) fn names(view: &View<'_>, name: &str) -> Vec<String> {
     let hosts = view.get(&HostsOfRoutes { name: name.to_owned() });
     hosts.iter().filter(|host| !host.takes_any()).map(|host| host.name.clone()).collect()
@@ -61,7 +61,7 @@ pub(super) fn host(view: &View<'_>, routes: &str, name: &str) -> Option<Bytes> {
     host.filter(|host| !host.takes_any()).map(|host| (*view.get(&HostBytes { host })).clone())
 }
 
-/// Answers everything with "not found".
+/// Responds with 404 to all requests.
 fn black_hole(port: u16) -> VirtualHost {
     VirtualHost { name: with_port("blackhole", port), domains: vec!["*".to_owned()], ..VirtualHost::default() }
 }

@@ -1,7 +1,8 @@
 //! Virtual hosts in groups, so that an edit affects one group instead of thousands of hosts.
 //!
-//! A group holds hosts of one namespace: all proxies of other namespaces share its bytes, since bare service names differ in
-//! their own namespace alone. Big namespaces are parted by a hash of the name, which stays put when others come and go.
+//! A group contains hosts of one namespace: all proxies of other namespaces share its bytes, since bare service names
+//! only differ in their own namespace. Large namespaces are divided by a hash of the name, which is stable when others
+//! are added or removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,23 +17,23 @@ use navarch_api::names::Namespace;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// About how many hosts a group holds: an edit looks at as many hosts as there are in a group, and at as many groups as there
-/// are in the configuration.
+/// Approximate number of hosts in a group: an edit rechecks the hosts of one group, and all groups of the
+/// configuration.
 const MEAN_GROUP_SIZE: usize = 32;
 
-/// The name of a group.
+/// The id of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct GroupId {
-    /// The namespace of its services, or of the VirtualServices whose hosts no service has.
+    /// The namespace of its services, or of the VirtualServices for hosts without a service.
     namespace: Namespace,
-    /// Its part of the namespace.
+    /// The part of the namespace.
     part: u32,
 }
 
 /// All groups of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Groups {
-    /// Where they stand.
+    /// The port and listener.
     at: OutboundPort,
 }
 
@@ -44,7 +45,7 @@ struct Group {
     id: GroupId,
 }
 
-/// The virtual hosts of one group, encoded; in the order of their names.
+/// The virtual hosts of one group, encoded, ordered by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct GroupHosts {
     at: OutboundPort,
@@ -55,12 +56,12 @@ struct GroupHosts {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct GroupTable {
     groups: BTreeMap<GroupId, Arc<[PlannedVirtualHost]>>,
-    /// All virtual hosts in the order of their names: the index of the group among all, and the index within the group.
+    /// All virtual hosts ordered by name: the index of the group, and the index within the group.
     order: Vec<(usize, usize)>,
 }
 
-/// The virtual hosts of a port, encoded; in the order of their names, as istiod sorts them (`util.SortVirtualHosts`). The names are
-/// sorted when virtual hosts come and go, not when one of them changes.
+/// The virtual hosts of a port, encoded, ordered by name as in istiod (`util.SortVirtualHosts`). The names are sorted
+/// when virtual hosts are added or removed, not when one of them changes.
 pub(super) fn sorted_hosts(view: &View<'_>, at: OutboundPort) -> Vec<Bytes> {
     let table = view.get(&Groups { at });
     let groups: Vec<Arc<Vec<Bytes>>> =
@@ -79,7 +80,7 @@ impl Query for Groups {
         }
         let mut groups: BTreeMap<GroupId, Vec<PlannedVirtualHost>> = BTreeMap::new();
         for (namespace, virtual_hosts) in by_namespace {
-            // A power of two, so that growth splits groups in halves and keeps their ids for long.
+            // A power of two, so that growth splits groups into halves and ids stay stable.
             let parts =
                 u32::try_from(virtual_hosts.len().div_ceil(MEAN_GROUP_SIZE).next_power_of_two()).unwrap_or(u32::MAX);
             for virtual_host in virtual_hosts {
@@ -93,7 +94,7 @@ impl Query for Groups {
 }
 
 impl GroupTable {
-    /// Of groups whose virtual hosts are sorted by name.
+    /// A table of groups whose virtual hosts are sorted by name.
     fn new(groups: BTreeMap<GroupId, Vec<PlannedVirtualHost>>) -> Self {
         let mut named: Vec<(&str, (usize, usize))> = Vec::new();
         for (group, virtual_hosts) in groups.values().enumerate() {
@@ -139,7 +140,7 @@ fn namespace_of(virtual_host: &PlannedVirtualHost) -> Namespace {
     of_service.or(virtual_host.owner.as_ref().map(|owner| &owner.namespace)).cloned().unwrap_or_default()
 }
 
-/// FNV-1a: the same on every machine and in every run.
+/// FNV-1a: the same on every machine and in every process.
 fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

@@ -1,6 +1,6 @@
-//! The route configurations of gRPC applications: `outbound|<port>||<host>`, the virtual hosts that are for one host.
+//! The route configurations of gRPC applications: `outbound|<port>||<host>`, with the virtual hosts of one host.
 //!
-//! gRPC takes a configuration for each listener, and of it the virtual host that fits the name that it was dialed by. Agrees with
+//! gRPC requests a configuration for each listener, and uses the virtual host for the dialed name. Agrees with
 //! `buildHTTPRoute` of Istio's `pilot/pkg/networking/grpcgen`.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use navarch_api::hostname;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The route configuration of this name; `None` for a name that no listener gives.
+/// The route configuration of this name; `None` if no listener references it.
 pub(crate) fn for_grpc(view: &View<'_>, name: &str) -> Option<Bytes> {
     let OutboundCluster { port, host, .. } = OutboundCluster::parse(name)?;
     if port == 0 || host.is_empty() || host.as_str().contains('|') {
@@ -41,7 +41,7 @@ pub(crate) fn for_grpc(view: &View<'_>, name: &str) -> Option<Bytes> {
     Some(bytes.freeze())
 }
 
-/// The virtual hosts of a port that take requests for a host, each with the domains that it leaves to others.
+/// The virtual hosts of a port that accept requests for a host, each with its lost domains.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct HostsFor {
     /// The port and listener.
@@ -51,8 +51,8 @@ struct HostsFor {
     port: u16,
 }
 
-/// Where the virtual hosts of a port are, by the domains that they ask for. One for all hosts, so that a client of many hosts
-/// does not look through all virtual hosts for each of them.
+/// The indexes of the virtual hosts of a port, by their wanted domains. One table for all hosts, so that a client of
+/// many hosts does not search all virtual hosts for each of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct DomainTable {
     /// The port and listener.
@@ -62,9 +62,9 @@ struct DomainTable {
 /// The value of [`DomainTable`]: indexes of virtual hosts.
 #[derive(Debug, Default, PartialEq)]
 struct Places {
-    /// By domain in lower case, wildcards aside.
+    /// By domain in lower case, without wildcards.
     exact: BTreeMap<String, Vec<usize>>,
-    /// Those that have a wildcard among their domains.
+    /// Virtual hosts with a wildcard among their domains.
     wildcards: Vec<usize>,
 }
 
@@ -112,14 +112,14 @@ impl Query for HostsFor {
 }
 
 impl HostsFor {
-    /// The domains that are the host, with its port and without.
+    /// The domains that equal the host, with and without its port.
     fn names(&self) -> [String; 2] {
         let with_port = with_port(&self.host, self.port);
         let bare = with_port.rsplit_once(':').map_or("", |(host, _)| host).to_owned();
         [bare, with_port]
     }
 
-    /// Whether a domain takes requests for the host: it is the host, or a wildcard over it, on its port or on any.
+    /// Whether a domain matches the host: the same host, or a wildcard that covers it, with its port or without a port.
     fn is_meant_by(&self, domain: &str) -> bool {
         let domain = domain.to_ascii_lowercase();
         if self.names().contains(&domain) {

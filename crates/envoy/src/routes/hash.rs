@@ -1,4 +1,4 @@
-//! Hash policies of requests, if a DestinationRule balances by hash.
+//! Hash policies of requests, if a DestinationRule uses consistent hashing.
 
 use navarch_proto::envoy::config::route::v3::route_action::HashPolicy;
 use navarch_proto::envoy::config::route::v3::route_action::hash_policy::{
@@ -10,7 +10,8 @@ use navarch_api::istio::{ConsistentHashLb, Destination, LoadBalancerSettings, Po
 use navarch_api::names::Hostname;
 use navarch_push::view::View;
 
-/// The hash key of a route's destination: of its subset's port, its subset, its port or its host, the closest first.
+/// The hash key of a route's destination: of its subset's port, its subset, its port or its host, the most specific
+/// first.
 pub(super) fn of_destination(view: &View<'_>, destination: &Destination) -> Option<ConsistentHashLb> {
     let service = sidecar_scope::service_for_host(view, &Hostname::new(&destination.host))?;
     let rule = destination_rule::for_key(view, &service)?;
@@ -25,7 +26,7 @@ pub(super) fn of_destination(view: &View<'_>, destination: &Destination) -> Opti
         .cloned()
 }
 
-/// The hash key of a service's port, where no VirtualService routes to it.
+/// The hash key of a service's port without a VirtualService.
 pub(super) fn of_service(view: &View<'_>, host: &Hostname, port: u16) -> Option<ConsistentHashLb> {
     let service = sidecar_scope::service_for_host(view, host)?;
     let rule = destination_rule::for_key(view, &service)?;
@@ -51,7 +52,8 @@ fn of_balancer(settings: Option<&LoadBalancerSettings>) -> Option<&ConsistentHas
     settings?.consistent_hash.as_ref()
 }
 
-/// The hash policy of a route; `None` where no key is named, or one without a name, for which Envoy would refuse all routes.
+/// The hash policy of a route; `None` without a key, or for one without a name, for which Envoy would reject all
+/// routes.
 pub(super) fn policy(hash: &ConsistentHashLb) -> Option<HashPolicy> {
     let cookie = hash.http_cookie.as_ref().map(|cookie| cookie.name.as_str());
     let names = [hash.http_header_name.as_deref(), cookie, hash.http_query_parameter_name.as_deref()];

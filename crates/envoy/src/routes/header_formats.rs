@@ -1,4 +1,4 @@
-//! Header values with a format that Envoy would reject: it would reject all routes for one of them.
+//! Header values with a format that Envoy rejects: it would reject all routes because of one of them.
 
 use navarch_proto::envoy::config::core::v3::HeaderValueOption;
 use navarch_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
@@ -27,7 +27,7 @@ pub(super) fn leave_out_refused(view: &View<'_>, object: &NamespacedName, route:
     }
 }
 
-/// Keeps the changes that Envoy takes.
+/// Keeps the changes that Envoy accepts.
 fn retain(changes: &mut Vec<HeaderValueOption>, faults: &mut Vec<String>) {
     changes.retain(|change| {
         let Some(header) = &change.header else { return true };

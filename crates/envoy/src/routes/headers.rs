@@ -7,18 +7,18 @@ use navarch_proto::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
 
 use navarch_api::istio::Headers;
 
-/// Header changes as Envoy takes them.
+/// Header changes in Envoy's form.
 #[derive(Debug, Default)]
 pub(super) struct HeaderChanges {
     /// Set or added before the request is forwarded.
     pub(super) request_add: Vec<HeaderValueOption>,
-    /// Taken away before the request is forwarded.
+    /// Removed before the request is forwarded.
     pub(super) request_remove: Vec<String>,
     /// Set or added before the response is returned.
     pub(super) response_add: Vec<HeaderValueOption>,
-    /// Taken away before the response is returned.
+    /// Removed before the response is returned.
     pub(super) response_remove: Vec<String>,
-    /// The authority that the request gets: Envoy has a field of its own for it.
+    /// The new authority of the request: Envoy has a separate field for it.
     pub(super) authority: Option<String>,
 }
 
@@ -52,17 +52,17 @@ fn additions(set: &BTreeMap<String, String>, add: &BTreeMap<String, String>) -> 
     changed.map(|((key, value), action)| header(key, value, action)).collect()
 }
 
-/// Headers to take away.
+/// Headers to remove.
 fn removals(remove: &[String]) -> Vec<String> {
     remove.iter().filter(|key| !is_internal(key)).cloned().collect()
 }
 
-/// Whether Envoy keeps the header to itself.
+/// Whether Envoy reserves the header.
 fn is_internal(key: &str) -> bool {
     key.starts_with(':') || key.eq_ignore_ascii_case("host")
 }
 
-/// The value given for the authority, if any.
+/// The value for the authority, if any.
 fn authority(headers: &BTreeMap<String, String>) -> Option<String> {
     let is_authority = |key: &str| key.eq_ignore_ascii_case(":authority") || key.eq_ignore_ascii_case("host");
     let value = headers.iter().filter(|(key, _)| is_authority(key)).map(|(_, value)| value).next_back();

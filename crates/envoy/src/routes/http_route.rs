@@ -20,7 +20,8 @@ use navarch_api::istio::{HttpMatchRequest, HttpRoute};
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::NamespacedName;
 
-/// The routes of a VirtualService in a context: those whose matches are for the proxy, up to the first that takes everything.
+/// The routes of a VirtualService in a context: those whose matches apply to the proxy, up to the first that matches
+/// everything.
 #[must_use]
 pub fn http_routes(context: &RouteContext<'_>, name: &NamespacedName) -> Vec<Route> {
     let Some(spec) = virtual_service::merged(context.view, name) else { return Vec::new() };
@@ -43,7 +44,7 @@ pub fn http_routes(context: &RouteContext<'_>, name: &NamespacedName) -> Vec<Rou
     routes
 }
 
-/// Adds a route unless its action is invalid: for one such route Envoy would reject all others with it.
+/// Adds a route unless its action is invalid: Envoy would reject all other routes because of it.
 fn push(context: &RouteContext<'_>, source: &Source<'_>, mut route: Route, routes: &mut Vec<Route>) {
     let fault = fault_of(&route).map(str::to_owned).or_else(|| regex_size::fault(&route));
     let Some(fault) = fault else {
@@ -55,7 +56,7 @@ fn push(context: &RouteContext<'_>, source: &Source<'_>, mut route: Route, route
     context.view.remark(format!("VirtualService {object}: route {name:?} is ignored: {fault}"));
 }
 
-/// What of a route Envoy would refuse.
+/// Why Envoy would reject a route, if it would.
 fn fault_of(route: &Route) -> Option<&'static str> {
     match &route.action {
         None => Some("Envoy does not support its redirectCode; use 301, 302, 303, 307 or 308"),
@@ -72,7 +73,7 @@ fn fault_of(route: &Route) -> Option<&'static str> {
     }
 }
 
-/// Whether a VirtualService has any route in a context. Costs no translation.
+/// Whether a VirtualService has any route in a context. Translates no routes.
 pub(super) fn has_routes(context: &RouteContext<'_>, name: &NamespacedName) -> bool {
     virtual_service::merged(context.view, name).is_some_and(|spec| {
         spec.http
@@ -81,16 +82,16 @@ pub(super) fn has_routes(context: &RouteContext<'_>, name: &NamespacedName) -> b
     })
 }
 
-/// The VirtualService that a route is made from.
+/// The source VirtualService of a route.
 struct Source<'a> {
     name: &'a NamespacedName,
-    /// The rules by which it is read.
+    /// The semantics of its routes.
     semantics: RouteSemantics,
 }
 
 /// Whether a match applies to this port, gateway and proxy. If gateways are set, only they decide.
 fn applies(context: &RouteContext<'_>, matched: &HttpMatchRequest) -> bool {
-    // Of clients in ambient mode no labels are known.
+    // The labels of clients in ambient mode are unknown.
     if context.client == RouteClient::Waypoint && !matched.source_labels.is_empty() {
         return false;
     }
@@ -107,7 +108,7 @@ fn applies(context: &RouteContext<'_>, matched: &HttpMatchRequest) -> bool {
             || proxy.namespace_among([Namespace::new(&matched.source_namespace)]).is_some())
 }
 
-/// One route under one of its matches.
+/// The route of one match.
 fn translate(
     context: &RouteContext<'_>,
     source: &Source<'_>,
@@ -155,7 +156,7 @@ fn translate(
     out
 }
 
-/// `route`, or `route.match` where the match has a name.
+/// `route`, or `route.match` if the match has a name.
 fn route_name(declared: &HttpRoute, matched: Option<&HttpMatchRequest>) -> String {
     match matched.map(|matched| matched.name.as_str()) {
         None | Some("") => declared.name.clone(),
@@ -172,8 +173,8 @@ fn filter_config(declared: &HttpRoute, session: Option<Any>) -> BTreeMap<String,
     all.map(|(filter, config)| (filter.to_owned(), config)).collect()
 }
 
-/// Of several destinations, the session that Istio picks: a later one without a session forgets the ones before it, and of
-/// two in a row the first stays.
+/// The session that Istio uses for several destinations: a destination without a session discards the previous one, and
+/// of two consecutive sessions the first is used.
 fn first_of_last_run(sessions: impl Iterator<Item = Option<Any>>) -> Option<Any> {
     let mut picked = None;
     for session in sessions {
@@ -193,8 +194,8 @@ fn config_metadata(name: &NamespacedName) -> Metadata {
     Metadata { filter_metadata: [("istio".to_owned(), istio)].into(), ..Metadata::default() }
 }
 
-/// The name of a route's spans: host and port of its only cluster, else the VirtualService and the listener's port, with the
-/// path.
+/// The span name of a route: host and port of its only cluster, else the VirtualService and the listener's port, with
+/// the path.
 fn operation(out: &Route, name: &NamespacedName, listen_port: u16) -> String {
     use route_match::PathSpecifier;
     let path = match out.r#match.as_ref().and_then(|matched| matched.path_specifier.as_ref()) {
@@ -217,7 +218,7 @@ fn operation(out: &Route, name: &NamespacedName, listen_port: u16) -> String {
     format!("{}:{listen_port}{path}", name.name)
 }
 
-/// The host and port of the service that a cluster is of.
+/// The host and port of a cluster's service.
 fn service_of_cluster(cluster: &str) -> Option<(Hostname, u16)> {
     let outbound = OutboundCluster::parse(cluster).map(|cluster| (cluster.host, cluster.port));
     outbound.or_else(|| VipCluster::parse(cluster).map(|cluster| (cluster.host, cluster.port)))

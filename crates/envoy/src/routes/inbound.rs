@@ -11,27 +11,27 @@ use navarch_api::names::Hostname;
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
 
-/// What an inbound route is for.
+/// The target of an inbound route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InboundRoute<'a> {
     /// The cluster of the application's port.
     pub cluster: &'a str,
-    /// The host by which spans are named; empty where only a Sidecar declares the port.
+    /// The host in span names; empty if only a Sidecar declares the port.
     pub host: &'a Hostname,
     /// The service port.
     pub port: u16,
     /// The protocol of the port.
     pub protocol: Protocol,
-    /// Of a waypoint, which is a client of what it serves: how the service's endpoints are picked by requests, if they are.
+    /// Set for a waypoint, which is a client of its services: the consistent hash settings of the service, if any.
     pub waypoint: Option<Option<ConsistentHashLb>>,
-    /// The only host that requests may name; `None` lets them name any.
+    /// The only host that requests may have; `None` means any.
     pub domain: Option<String>,
 }
 
-/// The longest answer that a route gives itself, in bytes.
+/// Maximum size in bytes of a direct response.
 const MAX_DIRECT_RESPONSE: u32 = 1_048_576;
 
-/// The route configuration of an inbound filter chain: everything goes to the application.
+/// The route configuration of an inbound filter chain: all requests are for the application.
 #[must_use]
 pub fn inbound(view: &View<'_>, to: &InboundRoute<'_>) -> RouteConfiguration {
     let operation = format!("{}/*", with_port(to.host.as_str(), to.port));

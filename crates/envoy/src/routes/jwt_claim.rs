@@ -7,10 +7,10 @@ use navarch_proto::envoy::r#type::matcher::v3::{ListMatcher, MetadataMatcher, Or
 use super::text_match::text;
 use navarch_api::istio::StringMatch;
 
-/// What header names that mean claims start with, in any case.
+/// Prefix of header names that mean claims, case-insensitive.
 const CLAIMS: &str = "@request.auth.claims";
 
-/// The filter that validates tokens, and the key under which it leaves the claims.
+/// The filter that validates tokens, and the metadata key of the claims.
 const FILTER: (&str, &str) = ("envoy.filters.http.jwt_authn", "payload");
 
 /// A matcher for `@request.auth.claims.<claim>…` or `@request.auth.claims[<claim>]…`; `None` for other headers.
@@ -18,7 +18,7 @@ const FILTER: (&str, &str) = ("envoy.filters.http.jwt_authn", "payload");
 /// A claim matches as a text or as one of a list of texts.
 pub(super) fn matcher(header: &str, declared: &StringMatch) -> Option<MetadataMatcher> {
     let claims = claims(header)?;
-    // Envoy takes no text match without a pattern: where none is set, the claim must only be there.
+    // Envoy rejects a text match without a pattern: in that case, the claim must only be present.
     let Some(text) = text(declared) else {
         return Some(metadata(&claims, MatchPattern::PresentMatch(true)));
     };
@@ -28,7 +28,7 @@ pub(super) fn matcher(header: &str, declared: &StringMatch) -> Option<MetadataMa
     Some(metadata(&claims, MatchPattern::OrMatch(OrMatcher { value_matchers: vec![in_list, value] })))
 }
 
-/// A matcher for what the filter left of a claim.
+/// A matcher for the filter's metadata of a claim.
 fn metadata(claims: &[&str], pattern: MatchPattern) -> MetadataMatcher {
     let segment = |key: &&str| PathSegment { segment: Some(path_segment::Segment::Key((*key).to_owned())) };
     MetadataMatcher {

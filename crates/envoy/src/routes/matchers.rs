@@ -1,4 +1,4 @@
-//! What a request must show for a route to apply.
+//! Request matches of routes.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub(super) fn route_match(declared: &HttpMatchRequest, semantics: RouteSemantics
     }
 }
 
-/// Whether nothing can come after a route with this match: any path, and no other condition.
+/// Whether a route with this match makes later ones unreachable: any path, and no other condition.
 pub(super) fn is_catch_all(matched: &RouteMatch) -> bool {
     let any_path = match &matched.path_specifier {
         Some(PathSpecifier::Prefix(prefix) | PathSpecifier::PathSeparatedPrefix(prefix)) => prefix == "/",
@@ -65,7 +65,7 @@ fn path(declared: Option<&StringMatch>, semantics: RouteSemantics) -> PathSpecif
     }
 }
 
-/// Header matchers, and metadata matchers for those names that mean claims of a token.
+/// Header matchers, and metadata matchers for names that mean claims of a token.
 fn header_matchers(
     declared: &BTreeMap<String, StringMatch>,
     matcher: fn(&str, &StringMatch) -> HeaderMatcher,
@@ -107,7 +107,7 @@ fn query_parameter(name: &str, declared: &StringMatch) -> QueryParameterMatcher 
     QueryParameterMatcher { name: name.to_owned(), query_parameter_match_specifier: Some(specifier) }
 }
 
-/// The text to match; `None` where being there is enough: nothing is set, or the expression `*`, which is none.
+/// The text to match; `None` if presence is enough: unset, or the expression `*`, which is not a regular expression.
 fn value(declared: &StringMatch) -> Option<StringMatcher> {
     match declared {
         StringMatch::Regex(expression) if expression == "*" => None,

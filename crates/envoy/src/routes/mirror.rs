@@ -1,4 +1,4 @@
-//! Copies of requests.
+//! Mirroring of requests.
 
 use navarch_proto::envoy::config::core::v3::RuntimeFractionalPercent;
 use navarch_proto::envoy::config::route::v3::route_action::RequestMirrorPolicy;
@@ -9,7 +9,7 @@ use super::fraction;
 use super::settings::RouteSettings;
 use navarch_api::istio::{Destination, HttpMirrorPolicy, HttpRoute, Percent};
 
-/// Where copies of a route's requests go: `mirror` first, then `mirrors`. A share of zero copies nothing.
+/// The mirror destinations of a route: `mirror` first, then `mirrors`. A fraction of zero mirrors nothing.
 pub(super) fn policies(context: &RouteContext<'_>, route: &HttpRoute) -> Vec<RequestMirrorPolicy> {
     let superseded = route.mirror.as_ref().and_then(|mirror| policy(context, mirror, share(route)?));
     let listed = route.mirrors.iter().filter_map(|mirror: &HttpMirrorPolicy| {
@@ -18,7 +18,7 @@ pub(super) fn policies(context: &RouteContext<'_>, route: &HttpRoute) -> Vec<Req
     superseded.into_iter().chain(listed).collect()
 }
 
-/// Copies to one destination.
+/// The mirror policy of one destination.
 fn policy(
     context: &RouteContext<'_>,
     destination: &Destination,
@@ -36,7 +36,7 @@ fn policy(
     })
 }
 
-/// The share of `mirror`.
+/// The fraction of `mirror`.
 fn share(route: &HttpRoute) -> Option<FractionalPercent> {
     match (&route.mirror_percentage, route.mirror_percent) {
         (None, Some(percent)) => (percent > 0).then(|| fraction::of_hundred(percent)),
@@ -44,7 +44,7 @@ fn share(route: &HttpRoute) -> Option<FractionalPercent> {
     }
 }
 
-/// The share as users write it; all where they do not, nothing where they say zero.
+/// The fraction from the API; by default all requests, `None` if zero.
 fn exact_share(percentage: Option<&Percent>) -> Option<FractionalPercent> {
     match percentage {
         None => Some(fraction::of_hundred(100)),

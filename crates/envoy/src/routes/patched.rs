@@ -1,6 +1,6 @@
-//! Route configurations as EnvoyFilters leave them.
+//! Route configurations after EnvoyFilter patches.
 //!
-//! Where none patches routes, the bytes pass as they are.
+//! Without patches of routes, the bytes are not decoded.
 
 use bytes::Bytes;
 use navarch_proto::envoy::config::route::v3::RouteConfiguration;
@@ -22,7 +22,7 @@ pub(super) fn sidecar(view: &View<'_>, name: &str) -> Bytes {
     }
 }
 
-/// The route configuration of a gateway of this name.
+/// The route configuration of this name for a gateway.
 pub(super) fn gateway(view: &View<'_>, name: &str) -> Bytes {
     let bytes = gateway::configuration(view, name);
     match patches(view, PatchClass::Routes) {
@@ -31,7 +31,7 @@ pub(super) fn gateway(view: &View<'_>, name: &str) -> Bytes {
     }
 }
 
-/// Makes the patches to the routes of an inbound listener.
+/// Applies the patches to the routes of an inbound listener.
 pub(super) fn inbound(view: &View<'_>, routes: &mut RouteConfiguration) {
     if let Some(patches) = patches(view, PatchClass::Routes) {
         let identity = RoutesIdentity { context: PatchContext::SidecarInbound, declared_ports: None };
@@ -39,7 +39,7 @@ pub(super) fn inbound(view: &View<'_>, routes: &mut RouteConfiguration) {
     }
 }
 
-/// Takes a route configuration apart, patches it and puts it together again.
+/// Decodes a route configuration, patches it and encodes it again.
 fn patched(view: &View<'_>, patches: &Patches, bytes: Bytes, context: PatchContext) -> Bytes {
     let Ok(mut routes) = RouteConfiguration::decode(bytes.clone()) else { return bytes };
     let port = routes.name.split('.').nth(1).and_then(|port| port.parse().ok());

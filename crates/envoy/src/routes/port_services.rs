@@ -15,7 +15,7 @@ use navarch_registry::protocol::Protocol;
 /// The context of outbound routes: the port of an egress listener, 0 for HTTP proxies and Unix sockets, which serve every port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct OutboundPort {
-    /// The listener's place among the egress listeners.
+    /// The index of the egress listener.
     pub(super) listener: usize,
     pub(super) port: u16,
     pub(super) client: RouteClient,
@@ -24,9 +24,9 @@ pub(super) struct OutboundPort {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PortService {
     pub(super) service: ServiceRef,
-    /// Its ports that carry HTTP, or might.
+    /// Its ports that carry HTTP, or may do so.
     pub(super) http_ports: Vec<u16>,
-    /// Whether it is a mere name for another, which has no virtual host of its own.
+    /// Whether it is an alias of another, without a virtual host of its own.
     pub(super) is_alias: bool,
 }
 
@@ -38,18 +38,18 @@ struct PortIndex;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServicesOnPort(u16);
 
-/// What one service has on a port.
+/// A service's properties on a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OnPort {
-    /// Whether the port carries HTTP, or might.
+    /// Whether the port carries HTTP, or may do so.
     is_http: bool,
-    /// Whether the service is a mere name for another.
+    /// Whether the service is an alias of another.
     is_alias: bool,
-    /// Whether it is the service before it at another address.
+    /// Whether it is the previous service with another address.
     is_further_address: bool,
 }
 
-/// Services by key and place among those of the key.
+/// Services by key and index among those of the key.
 type ByService = BTreeMap<(ServiceKey, usize), OnPort>;
 
 impl Query for PortIndex {
@@ -66,7 +66,7 @@ impl Query for PortIndex {
             let is_alias = service.resolution == Resolution::Alias;
             for port in service.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
                 let on_port = OnPort { is_http: port.protocol.is_http_or_sniffed(), is_alias, is_further_address };
-                // Of a port that is declared twice the first declaration is used.
+                // If a port is declared twice the first declaration is used.
                 index.entry(port.port).or_default().entry((service.key.clone(), nth)).or_insert(on_port);
             }
         }
@@ -82,9 +82,9 @@ impl Query for ServicesOnPort {
     }
 }
 
-/// The services of an egress listener on a port, by lower-case host. Of several objects with one host the last counts: the youngest,
-/// and one that everyone sees before one that is exported by name. Of those that one ServiceEntry has, one for each of its addresses,
-/// istiod takes any, Navarch the first.
+/// The services of an egress listener on a port, by lower-case host. Of several objects with one host the last is used:
+/// the youngest, and a public one rather than one that is exported by name. Of the services of one ServiceEntry, one
+/// for each of its addresses, istiod uses any, Navarch the first.
 pub(super) fn services_on(view: &View<'_>, at: OutboundPort) -> BTreeMap<Hostname, PortService> {
     let services = sidecar_scope::listener_services(view, at.listener);
     if at.port == 0 {
@@ -122,14 +122,15 @@ fn with_all_ports(reference: &ServiceRef, service: &Service) -> PortService {
     }
 }
 
-/// The service that a host means on a port (see [`services_on`]), cut to that port. Reads that host's services alone.
+/// The service that is used for a host on a port (see [`services_on`]), reduced to that port. Reads only that host's
+/// services.
 pub(super) fn service_on(view: &View<'_>, at: OutboundPort, host: &Hostname) -> Option<Arc<Service>> {
     let services = sidecar_scope::listener_services_of_host(view, at.listener, host);
     let on_port = services.iter().filter_map(|reference| cut(view, at, reference));
     on_port.reduce(|before, service| if before.origin == service.origin { before } else { service })
 }
 
-/// A service of the listener, cut to the port and with its host in lower case; `None` if it does not have the port.
+/// A service of the listener, reduced to the port and with its host in lower case; `None` if it does not have the port.
 pub(super) fn cut(view: &View<'_>, at: OutboundPort, reference: &ServiceRef) -> Option<Arc<Service>> {
     let service = sidecar_scope::listener_service(view, at.listener, reference)?;
     if at.port == 0 {
@@ -145,7 +146,7 @@ pub(super) fn cut(view: &View<'_>, at: OutboundPort, reference: &ServiceRef) -> 
     Some(Arc::new(Service { key, ports, ..Service::clone(&service) }))
 }
 
-/// Whether a port is among those imported.
+/// Whether a port is imported.
 fn imports(ports: &PortFilter, port: u16) -> bool {
     match ports {
         PortFilter::All => true,

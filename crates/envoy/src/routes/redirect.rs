@@ -1,4 +1,4 @@
-//! Answers without an upstream: redirects and fixed responses.
+//! Responses without an upstream: redirects and direct responses.
 
 use bytes::Bytes;
 use navarch_proto::envoy::config::core::v3::{DataSource, data_source};
@@ -35,9 +35,9 @@ pub(super) fn redirect(declared: &HttpRedirect, listen_port: u16, is_tls: bool) 
     })
 }
 
-/// The port to redirect to; 0 leaves it to the scheme, as do the schemes' own ports.
+/// The port to redirect to; 0 means that of the scheme, also for the schemes' own ports.
 fn port(declared: &HttpRedirect, listen_port: u16, is_tls: bool) -> u32 {
-    // Envoy cannot derive the port from the request, but a route is made for one port only.
+    // Envoy cannot derive the port from the request, but a route is built for one port only.
     let port = match (declared.port, declared.derive_port) {
         (Some(port), _) => port,
         (None, Some(RedirectPortSelection::FromRequestPort)) => u32::from(listen_port),
@@ -51,7 +51,7 @@ fn port(declared: &HttpRedirect, listen_port: u16, is_tls: bool) -> u32 {
     if matches!((port, scheme), (80, "http") | (443, "https")) { 0 } else { port }
 }
 
-/// The fixed response of a route.
+/// The direct response of a route.
 pub(super) fn direct_response(declared: &HttpDirectResponse) -> DirectResponseAction {
     let body = match &declared.body {
         None | Some(HttpBody::Unset) => None,

@@ -1,4 +1,4 @@
-//! Regular expressions of routes that are too large for proxies, which would refuse all routes for one of them.
+//! Regular expressions of routes that are too large for proxies, which would reject all routes because of one of them.
 
 use navarch_proto::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
 use navarch_proto::envoy::config::route::v3::query_parameter_matcher::QueryParameterMatchSpecifier;
@@ -7,7 +7,7 @@ use navarch_proto::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher, str
 
 use navarch_api::validation::{MAX_REGEX_PROGRAM, check_regex};
 
-/// The first expression of a route that is too large, with what is wrong.
+/// The fault of the first expression of a route that is too large.
 pub(super) fn fault(route: &Route) -> Option<String> {
     let matched = route.r#match.iter().flat_map(of_match);
     let rewrite = match &route.action {

@@ -13,16 +13,16 @@ use navarch_api::istio::HttpRetry;
 /// Default retry conditions of outbound requests.
 const RETRY_ON: &str = "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes";
 
-/// When inbound requests are: only those that the application cannot have seen.
+/// Retry conditions of inbound requests: only those that the application cannot have received.
 const INBOUND_RETRY_ON: &str = "reset-before-request";
 
 /// Default number of retries.
 const ATTEMPTS: u32 = 2;
 
-/// How often Envoy looks for a host that was not tried yet.
+/// Number of attempts of Envoy to select a host that was not tried yet.
 const HOST_SELECTION_ATTEMPTS: i64 = 5;
 
-/// The condition under which Envoy looks at `retriable_status_codes`.
+/// The condition that enables `retriable_status_codes`.
 const STATUS_CODES: &str = "retriable-status-codes";
 
 /// Whether requests are bound to one host by a hash, so that a retry must go to the same one.
@@ -34,7 +34,7 @@ pub(super) enum HostChoice {
     ByHash,
 }
 
-/// The policy of an outbound route; `None` where retries are turned off.
+/// The policy of an outbound route; `None` if retries are disabled.
 pub(super) fn outbound(declared: Option<&HttpRetry>, choice: HostChoice) -> Option<RetryPolicy> {
     let mut policy = RetryPolicy {
         retry_on: RETRY_ON.to_owned(),
@@ -69,7 +69,7 @@ pub(super) fn inbound(declared: Option<&HttpRetry>) -> Option<RetryPolicy> {
     Some(policy)
 }
 
-/// Sets attempts, conditions and waits; `None` where retries are turned off.
+/// Sets attempts, conditions and timeouts; `None` if retries are disabled.
 fn apply(policy: &mut RetryPolicy, declared: &HttpRetry) -> Option<()> {
     let attempts = u32::try_from(declared.attempts).ok().filter(|attempts| *attempts > 0)?;
     policy.num_retries = Some(attempts);
@@ -81,7 +81,7 @@ fn apply(policy: &mut RetryPolicy, declared: &HttpRetry) -> Option<()> {
     Some(())
 }
 
-/// Parts the HTTP status codes of a `retryOn` from Envoy's conditions.
+/// Separates the HTTP status codes of a `retryOn` from Envoy's conditions.
 fn conditions(retry_on: &str) -> (String, Vec<u32>) {
     let mut codes = Vec::new();
     let mut named = Vec::new();
@@ -93,20 +93,20 @@ fn conditions(retry_on: &str) -> (String, Vec<u32>) {
     }
     let mut named = named.join(",");
     if !codes.is_empty() && !named.contains(STATUS_CODES) {
-        // Istio writes a leading comma; Envoy skips empty conditions.
+        // Istio generates a leading comma; Envoy skips empty conditions.
         named.push(',');
         named.push_str(STATUS_CODES);
     }
     (named, codes)
 }
 
-/// Whether a number is an HTTP status that Go's `net/http` knows by name; others are left to Envoy as conditions.
+/// Whether a number is an HTTP status with a name in Go's `net/http`; others are passed to Envoy as conditions.
 fn is_known_status(code: u32) -> bool {
     matches!(code, 100..=103 | 200..=208 | 226 | 300..=305 | 307 | 308 | 400..=418 | 421..=426)
         || matches!(code, 428 | 429 | 431 | 451 | 500..=508 | 510 | 511)
 }
 
-/// Keeps retries away from hosts that were tried.
+/// Excludes previously tried hosts from retries.
 fn previous_hosts() -> RetryHostPredicate {
     RetryHostPredicate {
         name: "envoy.retry_host_predicates.previous_hosts".to_owned(),
@@ -114,7 +114,7 @@ fn previous_hosts() -> RetryHostPredicate {
     }
 }
 
-/// Lets retries leave the locality: every second one goes on to the next priority.
+/// Allows retries in other localities: every second one uses the next priority.
 fn previous_priorities() -> RetryPriority {
     RetryPriority {
         name: "envoy.retry_priorities.previous_priorities".to_owned(),

@@ -31,7 +31,7 @@ pub(super) fn authority(authority: &str) -> HostRewriteSpecifier {
     HostRewriteSpecifier::HostRewriteLiteral(authority.to_owned())
 }
 
-/// What an expression matches, replaced.
+/// Replaces the matches of a regular expression.
 fn substitution(expression: &str, replacement: &str) -> RegexMatchAndSubstitute {
     RegexMatchAndSubstitute { pattern: Some(regex(expression)), substitution: replacement.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! The settings of the mesh and of the proxy that routes depend on.
+//! Settings of the mesh and the proxy that routes depend on.
 
 use crate::filters::class::ListenerClass;
 use crate::filters::proxy_headers::HeaderSettingsOf;
@@ -13,24 +13,24 @@ pub(super) struct RouteSettings;
 /// The value of [`RouteSettings`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MeshRoutes {
-    /// When outbound requests are tried again; `None` leaves it to Istio's default.
+    /// The retry policy of outbound requests; `None` means Istio's default.
     pub(super) retry: Option<HttpRetry>,
     /// The same for inbound requests.
     pub(super) inbound_retry: Option<HttpRetry>,
     /// Whether mirrored requests keep their authority.
     pub(super) keep_mirrored_host: bool,
-    /// Whether hosts with a dot at the end are known, too.
+    /// Whether hosts with a trailing dot are also domains.
     pub(super) absolute_hosts: bool,
-    /// The service labels that name the cookie and the header of sticky sessions, where there are such sessions at all.
+    /// The service labels with the cookie and the header of persistent sessions, if these are enabled.
     pub(super) session_labels: Option<SessionLabels>,
 }
 
-/// The service labels that ask for sticky sessions.
+/// The service labels that enable persistent sessions.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SessionLabels {
-    /// Names a cookie, and its path after a colon.
+    /// The label with the cookie, and its path after a colon.
     pub(super) cookie: String,
-    /// Names a header.
+    /// The label with the header.
     pub(super) header: String,
 }
 
@@ -52,16 +52,16 @@ impl Query for RouteSettings {
     }
 }
 
-/// What the proxy's settings say of the headers that routes write.
+/// The proxy's settings for headers of routes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RouteHeaders;
 
 /// The value of [`RouteHeaders`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HeaderFlags {
-    /// Whether requests say which attempt they are.
+    /// Whether requests get the attempt count header.
     pub(super) attempt_count: bool,
-    /// Whether a changed authority leaves the old one in `X-Forwarded-Host`.
+    /// Whether a rewritten authority is kept in `X-Forwarded-Host`.
     pub(super) forwarded_host: bool,
 }
 
@@ -69,7 +69,7 @@ impl Query for RouteHeaders {
     type Value = HeaderFlags;
 
     fn compute(&self, view: &View<'_>) -> HeaderFlags {
-        // Gateways, too, write routes by the class of sidecars' outbound listeners.
+        // As in Istio, gateways also use the class of sidecars' outbound listeners for routes.
         let settings = view.get(&HeaderSettingsOf { class: ListenerClass::SidecarOutbound });
         HeaderFlags { attempt_count: settings.attempt_count, forwarded_host: settings.x_forwarded_host }
     }

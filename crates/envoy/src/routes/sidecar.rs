@@ -1,4 +1,4 @@
-//! The route configurations of a sidecar's outbound listeners, put together from the bytes of their virtual hosts.
+//! The route configurations of a sidecar's outbound listeners, concatenated from the bytes of their virtual hosts.
 
 use bytes::{Bytes, BytesMut};
 use navarch_proto::envoy::config::route::v3::{RouteConfiguration, Vhds};
@@ -33,7 +33,7 @@ enum RouteName {
 }
 
 impl RouteName {
-    /// Takes a name apart; `None` for names that no outbound listener gives.
+    /// Parses a name; `None` for names that no outbound listener has.
     fn parse(name: &str) -> Option<Self> {
         if name == "http_proxy" || name.starts_with("unix://") {
             return Some(Self::Proxy);
@@ -48,12 +48,13 @@ impl RouteName {
     }
 }
 
-/// Whether outbound listeners have route configurations of such a name.
+/// Whether an outbound listener can reference a route configuration of this name.
 pub(super) fn is_name(name: &str) -> bool {
     RouteName::parse(name).is_some()
 }
 
-/// The bytes of the route configuration of this name. One that no listener can mean is empty, as Envoy waits for an answer.
+/// The bytes of the route configuration of this name. Empty if no listener can reference it, as Envoy waits for a
+/// response.
 pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
     let unknown = || RouteConfiguration {
         name: name.to_owned(),
@@ -77,7 +78,7 @@ pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
     assemble(name, &hosts, None)
 }
 
-/// The port whose virtual hosts a route configuration holds; `None` for one that is for a single host or for none.
+/// The port whose virtual hosts a route configuration contains; `None` for one with a single host or none.
 pub(super) fn port_of_table(view: &View<'_>, name: &str) -> Option<OutboundPort> {
     match RouteName::parse(name)? {
         RouteName::Port(port) => outbound_port(view, port, name, RouteClient::Envoy),
@@ -86,7 +87,7 @@ pub(super) fn port_of_table(view: &View<'_>, name: &str) -> Option<OutboundPort>
     }
 }
 
-/// The egress listener that a route configuration belongs to, and the port on which it takes services.
+/// The egress listener of a route configuration, and the port of its services.
 pub(super) fn outbound_port(view: &View<'_>, port: u16, name: &str, client: RouteClient) -> Option<OutboundPort> {
     let listener = sidecar_scope::egress_listener_for(view, port, name)?;
     let listeners = sidecar_scope::egress_listeners(view);
@@ -95,8 +96,8 @@ pub(super) fn outbound_port(view: &View<'_>, port: u16, name: &str, client: Rout
     Some(OutboundPort { listener, port: if is_proxy { 0 } else { port }, client })
 }
 
-/// Writes the fields of a route configuration in the order of their numbers, the virtual hosts as they are; `vhds` says where
-/// others come from.
+/// Encodes the fields of a route configuration in the order of their numbers, with virtual hosts that are already
+/// encoded; `vhds` is the source of others.
 pub(super) fn assemble(name: &str, hosts: &[Bytes], vhds: Option<Vhds>) -> Bytes {
     let head = RouteConfiguration { name: name.to_owned(), ..RouteConfiguration::default() };
     let tail = RouteConfiguration {
@@ -114,7 +115,7 @@ pub(super) fn assemble(name: &str, hosts: &[Bytes], vhds: Option<Vhds>) -> Bytes
     bytes.freeze()
 }
 
-/// The virtual hosts that have this host among their domains, each with the choice of its domains.
+/// The virtual hosts with this host among their domains, each with its choice of domains.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SniffedHosts {
     /// The port and listener.
@@ -128,7 +129,7 @@ impl Query for SniffedHosts {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let table = view.get(&VirtualHostSet { at: self.at });
         let lost_by = |virtual_host: &PlannedVirtualHost| lost_domains(view, self.at, &virtual_host.name);
-        // A virtual host always claims its own name. Others are searched only if it lost that to another one.
+        // A virtual host always wants its own name. Others are searched only if it lost that to another one.
         let named = table.find(&with_port(&self.host, self.at.port));
         if let Some(virtual_host) = named.filter(|virtual_host| !lost_by(virtual_host).contains(&self.host)) {
             return vec![(virtual_host.clone(), DomainChoice::Any)];
@@ -150,7 +151,7 @@ impl Query for SniffedHosts {
     }
 }
 
-/// The virtual host of one host, or what took its name.
+/// The virtual host of one host, or those that have its name as a domain.
 fn sniffed_hosts(view: &View<'_>, at: OutboundPort, host: &str) -> Vec<Bytes> {
     let found = view.get(&SniffedHosts { at, host: host.to_owned() });
     let bytes = |(virtual_host, domains): &(PlannedVirtualHost, DomainChoice)| {

@@ -1,4 +1,4 @@
-//! Sticky sessions, as labels of a service ask for them.
+//! Persistent sessions, by labels of a service.
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::core::v3::TypedExtensionConfig;
@@ -13,7 +13,7 @@ use prost_types::Any;
 use super::settings::SessionLabels;
 use navarch_registry::model::Service;
 
-/// The filter that keeps sessions.
+/// The stateful session filter.
 pub(super) const FILTER: &str = "envoy.filters.http.stateful_session";
 
 /// The per-route configuration of the filter; `None` if the service has no stateful sessions.
@@ -22,13 +22,14 @@ pub(super) fn per_route(service: &Service, labels: Option<&SessionLabels>) -> Op
     Some(pack(&StatefulSessionPerRoute { r#override: Some(Override::StatefulSession(session)) }))
 }
 
-/// The sessions of a service; `None` where it has none.
+/// The session settings of a service; `None` without persistent sessions.
 pub(super) fn of_service(service: &Service, labels: Option<&SessionLabels>) -> Option<StatefulSession> {
     let labels = labels?;
     let label = |name: &str| service.labels.get(name).map(|value| &**value).filter(|value| !value.is_empty());
     let state = match (label(&labels.cookie), label(&labels.header)) {
         (Some(cookie), _) => {
-            // Without a lifetime the browser forgets the cookie when it closes: the session lives in the cookie's value.
+            // Without a lifetime the browser deletes the cookie when it closes: the session state is the cookie's
+            // value.
             let (name, path) = cookie.split_once(':').unwrap_or((cookie, "/"));
             let cookie = Cookie { name: name.to_owned(), path: path.to_owned(), ..Cookie::default() };
             TypedExtensionConfig {

@@ -1,16 +1,16 @@
-//! Text matches as Envoy takes them.
+//! Text matches in Envoy's form.
 
 use navarch_proto::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use navarch_proto::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher};
 
 use navarch_api::istio::StringMatch;
 
-/// An expression for Envoy's own engine.
+/// A regular expression for RE2.
 pub(super) fn regex(expression: &str) -> RegexMatcher {
     RegexMatcher { regex: expression.to_owned(), engine_type: None }
 }
 
-/// A text match; `None` where nothing is set.
+/// A text match; `None` if unset.
 pub(super) fn text(declared: &StringMatch) -> Option<StringMatcher> {
     let pattern = match declared {
         StringMatch::Unset => return None,

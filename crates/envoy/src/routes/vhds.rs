@@ -1,10 +1,10 @@
-//! VHDS: virtual hosts as resources of their own, so that a change of one host sends only that host.
+//! VHDS: virtual hosts as separate resources, so that a change of one host sends only that host.
 //!
-//! A route configuration in this form keeps the virtual hosts that take any host and says that the others come one by one,
-//! as resources named `<route configuration>/<virtual host>`, which are called so inside as well: Envoy tells them apart by
-//! the one and takes them away by the other. It finds a request's virtual host among all of them alike,
-//! so that both forms mean the same. For proxies on delta streams that ask for it (`FINE_GRAINED_ROUTES` in their metadata,
-//! which `proxyMetadata.ISTIO_META_FINE_GRAINED_ROUTES` sets) or all of them (`NAVARCH_FINE_GRAINED_ROUTES`).
+//! A route configuration in this form contains the virtual hosts that match any host and has a VHDS config source for
+//! the others, which are resources named `<route configuration>/<virtual host>`. They have this name inside as well:
+//! Envoy identifies them by one and removes them by the other. Envoy searches all virtual hosts alike, so both forms
+//! have the same effect. VHDS is used for proxies on delta streams that enable it (`FINE_GRAINED_ROUTES` in their
+//! metadata, which `proxyMetadata.ISTIO_META_FINE_GRAINED_ROUTES` sets) or all of them (`NAVARCH_FINE_GRAINED_ROUTES`).
 
 use bytes::{Bytes, BytesMut};
 use navarch_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
@@ -49,7 +49,7 @@ struct PatchedTable {
     name: String,
 }
 
-/// One virtual host of it.
+/// One virtual host of a patched route configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PatchedHost {
     /// The name of the route configuration.
@@ -57,14 +57,14 @@ struct PatchedHost {
     name: String,
 }
 
-/// How the virtual hosts of a route configuration are found.
+/// The source of a route configuration's virtual hosts.
 enum Table {
-    /// It holds no more than one, and is sent as it is.
+    /// It has at most one, and is sent without VHDS.
     Whole,
-    /// Those of a sidecar's port.
+    /// The virtual hosts of a sidecar's port.
     Port(OutboundPort),
     Gateway,
-    /// EnvoyFilters patch routes: made as a whole first, as patches may name anything in it.
+    /// EnvoyFilters patch routes: it is built as a whole first, as patches may match any part of it.
     Patched,
 }
 
@@ -118,7 +118,7 @@ pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
     }
 }
 
-/// The names of the virtual hosts of a route configuration that are sent one by one.
+/// The names of the virtual hosts of a route configuration that are separate resources.
 pub(super) fn names(view: &View<'_>, routes: &str) -> Vec<ResourceName> {
     let full = |host: &str| ResourceName::new(format!("{routes}/{host}"));
     match table(view, routes) {
@@ -170,13 +170,13 @@ pub fn with_hosts<'a>(
         field.extend_from_slice(host);
         field
     });
-    // Fields of a message may come in any order, and those of a list one by one.
+    // Fields of a message may be in any order, and list items need not be adjacent.
     let mut whole = BytesMut::from(&**body);
     fields.for_each(|field| whole.extend_from_slice(&field));
     whole.freeze()
 }
 
-/// How the virtual hosts of a route configuration are found.
+/// The source of a route configuration's virtual hosts.
 fn table(view: &View<'_>, name: &str) -> Table {
     let found = match view.proxy().kind() {
         ProxyKind::Sidecar => port_of_table(view, name).map(Table::Port),
@@ -197,8 +197,8 @@ fn whole(view: &View<'_>, name: &str) -> Bytes {
     }
 }
 
-/// Where virtual hosts come from, if there are any: the stream on which the route configuration came. Envoy waits for them as
-/// long as it waits for the route configuration; for none it would wait for ever.
+/// The VHDS config source, if there are such virtual hosts: the stream of the route configuration. Envoy waits for them
+/// as long as for the route configuration; without any it would wait forever.
 fn vhds(are_any: bool) -> Option<Vhds> {
     are_any.then(|| Vhds {
         config_source: Some(ConfigSource {
@@ -210,18 +210,18 @@ fn vhds(are_any: bool) -> Option<Vhds> {
     })
 }
 
-/// A virtual host of a sidecar, as an entry of the list.
+/// A virtual host of a sidecar, encoded as a list item.
 fn bytes(view: &View<'_>, at: OutboundPort, virtual_host: &PlannedVirtualHost) -> Bytes {
     let domains = DomainChoice::Without(lost_domains(view, at, &virtual_host.name));
     (*view.get(&VirtualHostBytes { at, virtual_host: virtual_host.clone(), domains })).clone()
 }
 
-/// Whether a virtual host is for any host.
+/// Whether a virtual host matches any host.
 fn takes_any(virtual_host: &PlannedVirtualHost) -> bool {
     virtual_host.host.as_str() == "*"
 }
 
-/// Whether a virtual host can be sent on its own: its name must be the last part of the resource's.
+/// Whether a virtual host can be a separate resource: its name must be the last part of the resource's.
 fn stands_alone(host: &VirtualHost) -> bool {
     !host.name.is_empty() && !host.name.contains('/') && !host.domains.iter().any(|domain| domain == "*")
 }

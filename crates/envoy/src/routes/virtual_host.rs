@@ -21,23 +21,23 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::Service;
 
-/// One virtual host, ready to stand in a route configuration: key and length of the field `virtual_hosts`, then the message.
-/// Empty where no domain is left for it.
+/// One virtual host, encoded as an item of a route configuration: key and length of the field `virtual_hosts`, then the
+/// message. Empty if it has no domains left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct VirtualHostBytes {
     /// The port and listener.
     pub(super) at: OutboundPort,
     pub(super) virtual_host: PlannedVirtualHost,
-    /// Which domains it has.
+    /// Its domains.
     pub(super) domains: DomainChoice,
 }
 
-/// The domains of a virtual host, of those that it claims.
+/// The selection from a virtual host's wanted domains.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum DomainChoice {
-    /// `*`: it is the only one.
+    /// `*`, if it is the only virtual host.
     Any,
-    /// Its claimed domains except these (sorted).
+    /// Its wanted domains except these (sorted).
     Without(Vec<String>),
 }
 
@@ -52,7 +52,7 @@ impl Query for VirtualHostBytes {
     }
 }
 
-/// A virtual host as an entry of the field `virtual_hosts`.
+/// A virtual host as an item of the field `virtual_hosts`.
 pub(super) fn as_field(host: &VirtualHost) -> Bytes {
     let mut bytes = wire_field::begin(FIELD_NUMBER, host.encoded_len());
     host.encode_raw(&mut bytes);
@@ -60,7 +60,7 @@ pub(super) fn as_field(host: &VirtualHost) -> Bytes {
 }
 
 impl VirtualHostBytes {
-    /// The virtual host; `None` where no domain is left for it.
+    /// The virtual host; `None` if it has no domains left.
     fn build(&self, view: &View<'_>) -> Option<VirtualHost> {
         let domains = self.domains(view);
         if domains.is_empty() {
@@ -82,7 +82,7 @@ impl VirtualHostBytes {
         })
     }
 
-    /// Its domains. An HTTP proxy's request for another port than 80 names the port.
+    /// Its domains. Requests to an HTTP proxy for another port than 80 contain the port.
     fn domains(&self, view: &View<'_>) -> Vec<String> {
         let lost = match &self.domains {
             DomainChoice::Any => return vec!["*".to_owned()],
@@ -115,7 +115,7 @@ impl VirtualHostBytes {
         http_routes(&context, owner)
     }
 
-    /// The route to a service that no VirtualService routes to.
+    /// The route to a service without a VirtualService.
     fn plain_route(&self, view: &View<'_>, service: &Service) -> Route {
         let (host, port) = (&service.key.hostname, self.virtual_host.port);
         let hash = hash::of_service(view, host, port);

@@ -1,4 +1,4 @@
-//! The virtual hosts of a port, and the VirtualService that each takes its routes from.
+//! The virtual hosts of a port, and the source VirtualService of each.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use navarch_api::object::NamespacedName;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The port on which hosts of VirtualServices are served even if no service has them.
+/// The port on which hosts of VirtualServices are served even without a service.
 const HTTP_PORT: u16 = 80;
 
 /// A virtual host before it is built.
@@ -29,24 +29,24 @@ pub(super) struct PlannedVirtualHost {
     pub(super) port: u16,
     /// The VirtualService whose routes it has; `None` for a plain route to the service.
     pub(super) owner: Option<NamespacedName>,
-    /// The service; `None` for a host that only a VirtualService names.
+    /// The service; `None` for a host of a VirtualService without a service.
     pub(super) service: Option<ServiceRef>,
 }
 
-/// The virtual hosts of a port, in the order in which they take names and domains.
+/// The virtual hosts of a port, in the order of precedence for names and domains.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct VirtualHostSet {
     /// The port and listener.
     pub(super) at: OutboundPort,
 }
 
-/// Virtual hosts with one set of routes (Istio's `VirtualHostWrapper`).
+/// Virtual hosts with the same routes (Istio's `VirtualHostWrapper`).
 struct Wrapper {
     /// The port of the services, or of the listener.
     port: u16,
     /// The VirtualService; `None` for plain routes.
     owner: Option<NamespacedName>,
-    /// The hosts that no service has.
+    /// The hosts without a service.
     hosts: Vec<Hostname>,
     /// The services with their hosts.
     services: Vec<(Hostname, ServiceRef)>,
@@ -83,7 +83,7 @@ impl Query for VirtualHostSet {
                 services: vec![(host.clone(), service.service.clone())],
             }));
         }
-        // Istio visits the ports of an HTTP proxy in random order; port 80 comes first here, as its domains stand without it.
+        // Istio visits the ports of an HTTP proxy in random order; port 80 is first here, as its domains have no port.
         wrappers.sort_by_key(|wrapper| wrapper.port != HTTP_PORT);
         let mut table = VirtualHostTable::default();
         for virtual_host in wrappers.into_iter().flat_map(Wrapper::virtual_hosts) {
@@ -112,7 +112,7 @@ impl Wrapper {
     }
 }
 
-/// The wrappers of all VirtualServices that have routes here, the oldest first.
+/// The wrappers of all VirtualServices with routes here, the oldest first.
 fn of_virtual_services(view: &View<'_>, at: OutboundPort, services: &BTreeMap<Hostname, PortService>) -> Vec<Wrapper> {
     let names = sidecar_scope::listener_virtual_services(view, at.listener);
     let index = view.get(&VirtualServiceIndex);
@@ -160,12 +160,12 @@ impl Query for HasRoutes {
     }
 }
 
-/// Whether any host of a VirtualService means a service here, or the other way round.
+/// Whether any host of a VirtualService matches a service here, or the other way round.
 fn touches(entry: &IndexedVirtualService, known: &HostIndex<'_, ()>) -> bool {
     entry.hosts.iter().map(port_services::lower_case).any(|host| known.matches(host.as_str()))
 }
 
-/// The hosts of a VirtualService that no service has, and the services of the others.
+/// The hosts of a VirtualService without a service, and the services of the others.
 type SplitHosts<'a> = (Vec<Hostname>, Vec<(Hostname, &'a PortService)>);
 
 /// The wrappers of one VirtualService: one for each port of its services.
@@ -195,8 +195,8 @@ fn wrappers_of(
     by_port.into_iter().map(wrapper).collect()
 }
 
-/// Parts the hosts of a VirtualService into those that no service has, and the services of the others. `owned` are the services
-/// to which it is closest.
+/// Splits the hosts of a VirtualService into those without a service, and the services of the others. `owned` are the
+/// services for which it is the most specific.
 fn split_hosts<'a>(
     entry: &IndexedVirtualService,
     services: &'a BTreeMap<Hostname, PortService>,
@@ -216,7 +216,7 @@ fn split_hosts<'a>(
     let is_unknown = |host: &&Hostname| entry.is_gateway_route || !known.matches(host.as_str());
     unknown.extend(wildcards.iter().filter(is_unknown).cloned());
     if !entry.is_gateway_route {
-        // By the first wildcard that has them, then by name.
+        // Ordered by the first wildcard that covers them, then by name.
         let places = HostIndex::new(wildcards.iter().enumerate().map(|(place, host)| (host.as_str(), place)));
         let first = |host: &Hostname| places.common(host.as_str()).into_iter().map(|(_, place)| place).min();
         let mut below: Vec<_> =
@@ -227,14 +227,14 @@ fn split_hosts<'a>(
     (unknown, matched)
 }
 
-/// The services of each VirtualService that is the closest to them, where any wildcard is over them; by name.
+/// For each VirtualService, the services for which it is the most specific, by name; empty without wildcards.
 fn owned_by_wildcard<'a, 'b>(
     entries: &[&'b IndexedVirtualService],
     services: &'a BTreeMap<Hostname, PortService>,
 ) -> BTreeMap<&'b NamespacedName, Vec<(&'a Hostname, &'a PortService)>> {
     let owners = HostOwners::new(entries.iter().map(|entry| (&entry.name, &*entry.hosts)));
     let mut owned: BTreeMap<&NamespacedName, Vec<(&Hostname, &PortService)>> = BTreeMap::new();
-    // Without wildcards nobody asks.
+    // Only needed with wildcards.
     for (host, service) in services.iter().filter(|_| !owners.lengths.is_empty()) {
         if let Some(owner) = owners.owner_of(host) {
             owned.entry(owner).or_default().push((host, service));
@@ -243,18 +243,19 @@ fn owned_by_wildcard<'a, 'b>(
     owned
 }
 
-/// Which VirtualService is closest to a host: the oldest that names it, else the one with the longest wildcard over it.
+/// The most specific VirtualService of a host: the oldest with that exact host, else the one with the longest matching
+/// wildcard.
 struct HostOwners<'a> {
     /// By full name.
     exact: BTreeMap<&'a str, &'a NamespacedName>,
-    /// By what wildcards end in.
+    /// By the suffix of wildcards.
     wildcards: BTreeMap<&'a str, &'a NamespacedName>,
-    /// The lengths of what wildcards end in, longest first.
+    /// The lengths of these suffixes, longest first.
     lengths: Vec<usize>,
 }
 
 impl<'a> HostOwners<'a> {
-    /// Of VirtualServices with their hosts, the oldest first.
+    /// From VirtualServices with their hosts, the oldest first.
     fn new(entries: impl Iterator<Item = (&'a NamespacedName, &'a [Hostname])>) -> Self {
         let (mut exact, mut wildcards) = (BTreeMap::new(), BTreeMap::new());
         for (host, name) in entries.flat_map(|(name, hosts)| hosts.iter().map(move |host| (host, name))) {
@@ -268,7 +269,7 @@ impl<'a> HostOwners<'a> {
         Self { exact, wildcards, lengths: lengths.into_iter().rev().collect() }
     }
 
-    /// The VirtualService closest to a service's host.
+    /// The most specific VirtualService for a service's host.
     fn owner_of(&self, host: &Hostname) -> Option<&'a NamespacedName> {
         if let Some(owner) = self.exact.get(host.as_str()) {
             return Some(owner);

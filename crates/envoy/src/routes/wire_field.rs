@@ -1,12 +1,12 @@
-//! Fields that hold a message, written piece by piece.
+//! Message fields that are encoded piece by piece.
 
 use bytes::{Bytes, BytesMut};
 use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint, key_len};
 
-/// The number of the field that holds the name of a virtual host, the first that is written.
+/// The number of the name field of a virtual host, which is encoded first.
 const NAME: u32 = 1;
 
-/// A buffer for a field that holds a message of `length` bytes: its key and length are written, the message is to follow.
+/// A buffer for a field with a message of `length` bytes: its key and length are written, the message must follow.
 pub(super) fn begin(number: u32, length: usize) -> BytesMut {
     let mut bytes = BytesMut::with_capacity(key_len(number) + encoded_len_varint(length as u64) + length);
     encode_key(number, WireType::LengthDelimited, &mut bytes);
@@ -14,7 +14,7 @@ pub(super) fn begin(number: u32, length: usize) -> BytesMut {
     bytes
 }
 
-/// The message in a field that [`begin`] began; `None` for an empty field. Copies nothing.
+/// The message in a field that was started by [`begin`]; `None` for an empty field. Copies nothing.
 pub(super) fn message(field: &Bytes) -> Option<Bytes> {
     let mut rest = field.clone();
     decode_key(&mut rest).ok()?;

@@ -1,4 +1,4 @@
-//! Keys, certificates and roots as Secrets and ConfigMaps hold them, under Kubernetes' names and the older generic ones.
+//! Keys, certificates and roots in Secrets and ConfigMaps, by Kubernetes' names and the older generic ones.
 
 use bytes::Bytes;
 
@@ -22,13 +22,13 @@ const TLS_STAPLE: &str = "tls.ocsp-staple";
 const TLS_CA: &str = "ca.crt";
 /// A TLS Secret's revocations.
 const TLS_CRL: &str = "ca.crl";
-/// Names of keys that a message lists.
+/// Maximum number of names of keys in a message.
 const MAX_LISTED_KEYS: usize = 3;
 
 /// A key and its certificates.
 #[derive(Debug)]
 pub(crate) struct Material {
-    /// From the leaf on, in PEM.
+    /// The chain, starting with the leaf, in PEM.
     pub(crate) certificates: Bytes,
     /// In PEM.
     pub(crate) key: SecretBytes,
@@ -36,7 +36,7 @@ pub(crate) struct Material {
     pub(crate) staple: Option<Bytes>,
 }
 
-/// Roots and what they have revoked.
+/// Roots and revocation lists.
 #[derive(Debug)]
 pub(crate) struct Roots {
     /// In PEM.
@@ -45,35 +45,35 @@ pub(crate) struct Roots {
     pub(crate) revocations: Option<Bytes>,
 }
 
-/// Why an object yields nothing.
+/// Why an object has no usable data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MaterialError {
-    /// It is not there.
+    /// The object does not exist.
     #[error("object not found")]
     Missing,
-    /// The right entries hold nothing.
+    /// The required keys are empty.
     #[error("{0} is empty")]
     Empty(&'static str),
-    /// It has other entries.
+    /// The required keys are missing.
     #[error("it has the keys {found} instead of {wanted}")]
     Lacks {
-        /// What it would have to hold.
+        /// The required keys.
         wanted: &'static str,
-        /// What it holds, by name.
+        /// The existing keys.
         found: String,
     },
 }
 
-/// What a Secret must hold to be a key and its certificates.
+/// The required keys of a Secret with a key pair.
 const PAIR: &str = "tls.crt and tls.key, or cert and key";
-/// What a Secret or ConfigMap must hold to be roots.
+/// The required keys of a Secret or ConfigMap with roots.
 const ROOTS: &str = "ca.crt or cacert";
 
 impl Material {
     /// The key and certificates of a Secret.
     ///
     /// # Errors
-    /// When it holds none.
+    /// If it has none.
     pub(crate) fn of_secret(secret: &Secret) -> Result<Self, MaterialError> {
         let get = |key: &str| secret.data.get(key);
         let filled = |key: &str| get(key).filter(|value| !value.expose().is_empty());
@@ -97,7 +97,7 @@ impl Roots {
     /// The roots of a Secret.
     ///
     /// # Errors
-    /// When it holds none.
+    /// If it has none.
     pub(crate) fn of_secret(secret: &Secret) -> Result<Self, MaterialError> {
         let names = secret.data.keys().map(|key| &**key);
         Self::find(|key| secret.data.get(key).map(SecretBytes::expose), names)
@@ -106,12 +106,12 @@ impl Roots {
     /// The roots of a ConfigMap.
     ///
     /// # Errors
-    /// When it holds none.
+    /// If it has none.
     pub(crate) fn of_config_map(map: &ConfigMap) -> Result<Self, MaterialError> {
         Self::find(|key| map.data.get(key), map.data.keys().map(|key| &**key))
     }
 
-    /// The roots among entries.
+    /// The roots in the data of an object.
     fn find<'a>(
         get: impl Fn(&str) -> Option<&'a Bytes>,
         names: impl ExactSizeIterator<Item = &'a str>,
@@ -130,7 +130,7 @@ impl Roots {
     }
 }
 
-/// The first names, and how many more there are.
+/// The first names, and the number of others.
 fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let count = names.len();
     let first: Vec<&str> = names.take(MAX_LISTED_KEYS).collect();

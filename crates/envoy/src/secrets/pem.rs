@@ -1,4 +1,5 @@
-//! Whether PEM texts hold what Envoy will take. Says it early and in words; Envoy would say it late and in OpenSSL's.
+//! Checks whether Envoy will accept PEM texts, so that errors are reported early and in plain words rather than by
+//! OpenSSL.
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -8,7 +9,7 @@ use navarch_pki::pem::{PemError, certificates, private_key};
 /// Checks a list of certificates; `what` names it in errors.
 ///
 /// # Errors
-/// When there is none, or one cannot be read.
+/// If it is empty, or a certificate cannot be parsed.
 pub(super) fn check_certificates(pem: &[u8], what: &str) -> Result<(), PemError> {
     let is_readable = certificates(pem, what)?.iter().all(|one| X509Certificate::from_der(one).is_ok());
     if is_readable { Ok(()) } else { Err(PemError::Unreadable(what.to_owned())) }
@@ -17,7 +18,7 @@ pub(super) fn check_certificates(pem: &[u8], what: &str) -> Result<(), PemError>
 /// Checks certificates and a key.
 ///
 /// # Errors
-/// When one of them cannot be read.
+/// If one of them cannot be parsed.
 pub(super) fn check_pair(certificates: &[u8], key: &SecretBytes) -> Result<(), PemError> {
     check_certificates(certificates, "the certificate chain")?;
     private_key(key.expose(), "the key").map(drop)

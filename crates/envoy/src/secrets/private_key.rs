@@ -1,4 +1,4 @@
-//! A key and its certificates as Envoy takes them: plainly, or by way of hardware that handles the key.
+//! A key and its certificates as an Envoy message: inline, or with a private key provider for hardware.
 
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::TlsCertificate;
 
@@ -9,7 +9,7 @@ use navarch_api::mesh::PrivateKeyProvider;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
-/// The hardware that handles the proxy's keys.
+/// The private key hardware of the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct KeyHardware;
 

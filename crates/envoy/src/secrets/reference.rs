@@ -1,4 +1,4 @@
-//! What the resource name of a secret refers to.
+//! The object that a secret's resource name refers to.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use crate::sds::{CA_SUFFIX, CONFIG_MAP_PREFIX, GATEWAY_SECRET_PREFIX, INVALID_PR
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
 
-/// An object that holds keys, certificates or roots.
+/// An object with keys, certificates or roots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reference {
-    /// Where it is kept.
+    /// Its store.
     pub(super) store: Store,
-    /// Its name, with the suffix for its roots.
+    /// Its name, including the suffix for roots.
     pub(super) name: Arc<str>,
 }
 
-/// Where keys, certificates or roots are kept.
+/// The store of keys, certificates or roots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Store {
-    /// A Secret of the proxy's own namespace. The name may say the namespace; it must be the same.
+    /// A Secret of the proxy's own namespace. If the name contains a namespace, it must be the same.
     Secret(Option<Namespace>),
-    /// A Secret that a Gateway of the Gateway API names.
+    /// A Secret that a Gateway of the Gateway API references.
     GatewaySecret(Namespace),
     ConfigMap(Namespace),
 }
@@ -28,16 +28,16 @@ pub(super) enum Store {
 /// Errors of parsing a resource name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ReferenceError {
-    /// It starts with nothing known.
+    /// The prefix is unknown.
     #[error("{0:?} is not a secret name: the scheme must be kubernetes://, kubernetes-gateway:// or configmap://")]
     Unknown(String),
-    /// Namespace or name are missing.
+    /// Namespace or name is missing.
     #[error("{0:?} is not a secret name: it must end in <namespace>/<name>")]
     Incomplete(String),
 }
 
 impl Reference {
-    /// Parses a resource name; `None` for the reserved name of no secret.
+    /// Parses a resource name; `None` for the reserved name that means no secret.
     pub(super) fn parse(text: &str) -> Result<Option<Self>, ReferenceError> {
         if text.starts_with(INVALID_PREFIX) {
             return Ok(None);

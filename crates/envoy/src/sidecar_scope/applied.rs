@@ -1,4 +1,4 @@
-//! Which Sidecar holds for a proxy.
+//! Which Sidecar applies to a proxy.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,16 @@ use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 use navarch_registry::model::Labels;
 
-/// What decides what a proxy sees.
+/// The source of a proxy's visible services.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// No Sidecar: all that is exported to the proxy's namespace, its own namespace first where hosts collide.
+    /// No Sidecar: all services that are exported to the proxy's namespace; in conflicts between hosts its own
+    /// namespace takes precedence.
     Default,
     /// This Sidecar.
     Sidecar(NamespacedName),
-    /// What gateways and waypoints get: all that is exported to their namespace, the oldest first where hosts collide.
+    /// The scope of gateways and waypoints: all services that are exported to their namespace; in conflicts between
+    /// hosts the oldest takes precedence.
     Gateway,
 }
 
@@ -29,7 +31,7 @@ pub(super) struct ScopeOfProxy;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RootNamespace;
 
-/// All Sidecars, in the order in which they are tried.
+/// All Sidecars, in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SidecarIndex;
 
@@ -38,15 +40,15 @@ struct SidecarIndex;
 struct Sidecars {
     /// By namespace: those with a selector first, then the oldest first.
     by_namespace: BTreeMap<Namespace, Vec<Candidate>>,
-    /// The root namespace's Sidecar for namespaces that have none.
+    /// The root namespace's Sidecar for namespaces without one.
     root: Option<NamespacedName>,
 }
 
-/// A Sidecar that may hold.
+/// A Sidecar that may apply.
 #[derive(Clone, Debug, PartialEq)]
 struct Candidate {
     name: NamespacedName,
-    /// The labels that it selects by; `None` holds for the whole namespace.
+    /// The labels of its selector; `None` means the whole namespace.
     selector: Option<Labels>,
 }
 

@@ -1,4 +1,4 @@
-//! A proxy's scope as a whole, for people to read (`/debug/sidecarz`).
+//! A proxy's whole scope, for debugging (`/debug/sidecarz`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::Service;
 
-/// Asks for the scope of the view's proxy. Costs what the proxy sees: for an engine of the asker's own, not for the push
-/// thread's.
+/// Returns the scope of the view's proxy, at the cost of all visible services: to be run on a copy of the engine, not
+/// on the push thread.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DescribeScope;
 
-/// What a proxy sees.
+/// The scope of a proxy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScopeDescription {
-    /// The Sidecar that holds for it, if one does.
+    /// The Sidecar that applies to it, if any.
     pub sidecar: Option<Arc<Object<Sidecar>>>,
-    /// What becomes of traffic to unknown places; `None` where that could not be found out.
+    /// The policy for traffic to unknown destinations; `None` if it could not be determined.
     pub outbound_policy: Option<OutboundPolicy>,
-    /// The services that it sees, in Istio's order.
+    /// The visible services, in Istio's order.
     pub services: Vec<Arc<Service>>,
     /// The services of each egress listener.
     pub listeners: Vec<Vec<Arc<Service>>>,
-    /// The DestinationRules that it chooses from for the services that it sees, by the service's host.
+    /// The candidate DestinationRules for visible services, by the service's host.
     pub destination_rules: BTreeMap<Hostname, Vec<RuleDescription>>,
 }
 
-/// One or more DestinationRules of a host that count as one.
+/// One or more merged DestinationRules of a host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleDescription {
-    /// Namespaces that see it; empty is the mesh's default.
+    /// Namespaces that see it; empty means the mesh default.
     pub export_to: BTreeSet<String>,
-    /// The first of the rules, with what the others add to it.
+    /// The first of the rules, with the settings of the others.
     pub rule: Object<DestinationRule>,
     /// All of the rules.
     pub from: Vec<NamespacedName>,

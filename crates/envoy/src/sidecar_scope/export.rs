@@ -3,7 +3,7 @@
 use navarch_api::names::Namespace;
 use navarch_registry::model::ExportTo;
 
-/// Reads an `exportTo` list as written in an object of namespace `own`.
+/// Parses the `exportTo` list of an object in namespace `own`.
 #[must_use]
 pub fn parse_export_to(list: &[String], own: &Namespace) -> ExportTo {
     if list.is_empty() {
@@ -22,7 +22,7 @@ pub fn parse_export_to(list: &[String], own: &Namespace) -> ExportTo {
     ExportTo::Namespaces(namespaces)
 }
 
-/// The visibility of an object by its `exportTo` when the mesh-wide default (as written in the mesh config) fills the gap. Never
+/// The visibility of an object by its `exportTo`, or the mesh-wide default (as in the mesh config) if unset. Never
 /// [`ExportTo::Unset`].
 #[must_use]
 pub fn resolve_export_to(declared: &ExportTo, default: &[String], own: &Namespace) -> ExportTo {

@@ -1,11 +1,11 @@
-//! The `hosts` of an egress listener: which services and VirtualServices they import.
+//! The `hosts` of an egress listener, which select the imported services and VirtualServices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use navarch_api::hostname;
 use navarch_api::names::Namespace;
 
-/// The `hosts` of one egress listener, `.` already resolved.
+/// The `hosts` of one egress listener, with `.` already resolved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EgressHosts {
     /// Hosts imported from, or excluded in, one namespace.
@@ -22,26 +22,26 @@ pub(super) struct HostSet {
     /// Full names.
     exact: BTreeSet<String>,
     wildcards: Vec<String>,
-    /// Names and wildcards that are left out (`~namespace/host`).
+    /// Excluded names and wildcards (`~namespace/host`).
     excluded: Vec<String>,
 }
 
-/// How the host of a VirtualService is held against the imported ones.
+/// How the host of a VirtualService is compared with the imported ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HostSemantics {
     /// Either may cover the other: a VirtualService for `*.com` is imported by `a.com`.
     Istio,
-    /// The VirtualService's host must lie within an imported one, as routes of the Gateway API ask for.
+    /// The VirtualService's host must be covered by an imported one, for routes of the Gateway API.
     Gateway,
 }
 
 impl EgressHosts {
-    /// What the default scope imports: `*/*`.
+    /// The hosts of the default scope: `*/*`.
     pub(super) fn everything() -> Self {
         Self::parse(&["*/*".to_owned()], &Namespace::default())
     }
 
-    /// Reads `namespace/host` entries; malformed ones are skipped.
+    /// Parses `namespace/host` entries; malformed ones are skipped.
     pub(super) fn parse(entries: &[String], own: &Namespace) -> Self {
         let mut hosts = Self { all_exact: true, ..Self::default() };
         for entry in entries {
@@ -76,25 +76,25 @@ impl EgressHosts {
         hosts
     }
 
-    /// Whether an entry names the own namespace as `.`.
+    /// Whether an entry contains the own namespace as `.`.
     pub(super) fn name_own_namespace(entries: &[String]) -> bool {
         entries.iter().any(|entry| entry.starts_with("./") || entry.starts_with("~./"))
     }
 
-    /// Whether a host of a namespace is left out.
+    /// Whether a host of a namespace is excluded.
     pub(super) fn excludes(&self, namespace: &Namespace, host: &str) -> bool {
         self.by_namespace.get(namespace).is_some_and(|set| set.excludes(host))
             || self.everywhere.as_ref().is_some_and(|set| set.excludes(host))
     }
 
-    /// The sets that may import something of a namespace, the closer one first.
+    /// The sets that may import hosts of a namespace, the more specific one first.
     pub(super) fn sets_for<'a>(&'a self, namespace: &Namespace) -> impl Iterator<Item = &'a HostSet> {
         self.by_namespace.get(namespace).into_iter().chain(self.everywhere.as_ref())
     }
 }
 
 impl HostSet {
-    /// Whether a host is left out.
+    /// Whether a host is excluded.
     fn excludes(&self, host: &str) -> bool {
         self.excluded.iter().any(|excluded| hostname::is_subset_of(host, excluded))
     }

@@ -22,12 +22,12 @@ pub(super) struct HostIndex {
     pub(super) host: Hostname,
 }
 
-/// Services, and the namespaces between which they tell apart.
+/// Services, and the namespaces that they distinguish.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Services {
-    /// Oldest first, as Istio sorts them.
+    /// Oldest first, as in Istio.
     pub(super) services: Vec<IndexedService>,
-    /// Namespaces that see other services than the rest, or prefer their own: sorted.
+    /// Namespaces that see other services than the rest, or prefer their own, sorted.
     pub(super) mattering: Vec<Namespace>,
 }
 
@@ -36,13 +36,13 @@ pub(super) struct Services {
 pub(super) struct IndexedService {
     /// Host and namespace.
     pub(super) key: ServiceKey,
-    /// Which of the services of that key, 0 being the one that a look-up means.
+    /// The index among the services of that key; a lookup by key returns index 0.
     pub(super) nth: usize,
     /// Whether it is a Kubernetes Service.
     pub(super) registry: Registry,
     /// Its effective `exportTo`, with the mesh default.
     pub(super) export_to: ExportTo,
-    /// When its object was made.
+    /// Creation time of its object.
     created: Option<Timestamp>,
     /// The name by which equally old ones are sorted.
     name: Arc<str>,
@@ -115,7 +115,8 @@ fn indexed(service: &Service, nth: usize, default: &[String]) -> IndexedService 
     }
 }
 
-/// The namespaces that these services tell apart: those that some are exported to, and those whose own host collides.
+/// The namespaces that these services distinguish: those that some are exported to, and those with a conflicting host
+/// of their own.
 fn mattering<'a>(services: &[IndexedService], colliding: impl Iterator<Item = &'a ServiceKey>) -> Vec<Namespace> {
     let mut namespaces: BTreeSet<Namespace> = colliding.map(|key| key.namespace.clone()).collect();
     for service in services {
@@ -137,12 +138,12 @@ impl IndexedService {
             .then_with(|| a.nth.cmp(&b.nth))
     }
 
-    /// Whether it was made before another.
+    /// Whether it was created before another.
     pub(super) fn is_older_than(&self, other: &Self) -> bool {
         self.created < other.created
     }
 
-    /// Whether the namespace sees it; `None` is a namespace that nothing names.
+    /// Whether the namespace sees it; `None` is any namespace that is not listed.
     pub(super) fn is_visible_to(&self, namespace: Option<&Namespace>) -> bool {
         match &self.export_to {
             ExportTo::Unset | ExportTo::Public => true,
@@ -151,14 +152,14 @@ impl IndexedService {
         }
     }
 
-    /// Whether everyone sees it.
+    /// Whether all namespaces see it.
     pub(super) fn is_public(&self) -> bool {
         matches!(self.export_to, ExportTo::Unset | ExportTo::Public)
     }
 }
 
 impl Services {
-    /// The services that a namespace sees, as Istio lists them: those exported to it by name, then the public ones.
+    /// The services that a namespace sees, in Istio's order: those exported to it by name, then the public ones.
     pub(super) fn exported_to(&self, namespace: Option<&Namespace>) -> impl Iterator<Item = &IndexedService> {
         let named =
             self.services.iter().filter(move |service| !service.is_public() && service.is_visible_to(namespace));

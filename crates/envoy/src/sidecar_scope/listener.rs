@@ -22,19 +22,19 @@ use navarch_registry::protocol::Protocol;
 /// One egress listener of the scope (Istio's `IstioEgressListenerWrapper`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct EgressListener {
-    /// Its port; `None` for the one that takes all ports that no other takes.
+    /// Its port; `None` for the one of all ports without their own listener.
     pub port: Option<SidecarPort>,
-    /// IP or `unix://` path to listen on; empty is up to the listener's kind.
+    /// IP or `unix://` path to listen on; if empty, it depends on the kind of listener.
     pub bind: String,
-    /// How traffic gets to it.
+    /// How traffic is redirected to it.
     pub capture_mode: CaptureMode,
-    /// The port to which services are cut; `None` imports them whole.
+    /// The port to which services are reduced; `None` imports all ports.
     pub matched_port: Option<u16>,
     /// Whether a Sidecar declares it.
     pub declared: bool,
-    /// What it imports.
+    /// Its imported hosts.
     pub(super) hosts: EgressHosts,
-    /// Gateways take every service that they see, without a choice among namespaces.
+    /// Whether it is for a gateway, which imports all visible services, without selecting one namespace per host.
     pub(super) for_gateway: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct EgressListeners {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ListenerServices {
     pub(super) scope: Scope,
-    /// The listener's place.
+    /// The index of the listener.
     pub(super) listener: usize,
 }
 
@@ -56,16 +56,16 @@ pub(super) struct ListenerServices {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ListenerServicesOfHost {
     pub(super) scope: Scope,
-    /// The listener's place.
+    /// The index of the listener.
     pub(super) listener: usize,
     pub(super) host: Hostname,
 }
 
-/// One service of an egress listener, cut to what is imported.
+/// One service of an egress listener, reduced to the imported ports and aliases.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ListenerService {
     pub(super) scope: Scope,
-    /// The listener's place.
+    /// The index of the listener.
     pub(super) listener: usize,
     pub(super) service: ServiceRef,
 }
@@ -74,7 +74,7 @@ pub(super) struct ListenerService {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ListenerVirtualServices {
     pub(super) scope: Scope,
-    /// The listener's place.
+    /// The index of the listener.
     pub(super) listener: usize,
 }
 
@@ -95,12 +95,12 @@ pub(super) struct GatewayHosts {
 /// A VirtualService and its hosts.
 pub(crate) type NamedHosts = (NamespacedName, Arc<[Hostname]>);
 
-/// The destinations of the VirtualServices that an egress listener imports: for each host, the ports of each VirtualService
-/// that names it (0 means all), in the order of the VirtualServices.
+/// The destinations of the VirtualServices that an egress listener imports: for each host, the ports of each
+/// VirtualService with this destination (0 means all), in the order of the VirtualServices.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ImportedDestinations {
     pub(super) scope: Scope,
-    /// The listener's place.
+    /// The index of the listener.
     pub(super) listener: usize,
 }
 
@@ -108,16 +108,16 @@ pub(super) struct ImportedDestinations {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ImportedDestination {
     pub(super) scope: Scope,
-    /// The listener's place.
+    /// The index of the listener.
     pub(super) listener: usize,
     pub(super) host: Hostname,
 }
 
-/// The ports that VirtualServices name for a host: one sorted list for each VirtualService.
+/// The ports of a host in VirtualServices: one sorted list for each VirtualService.
 pub(super) type DestinationPorts = Vec<Vec<u16>>;
 
 impl EgressListener {
-    /// The one that imports everything.
+    /// The listener that imports everything.
     fn of_everything(for_gateway: bool) -> Self {
         Self {
             port: None,
@@ -130,9 +130,9 @@ impl EgressListener {
         }
     }
 
-    /// As a Sidecar of namespace `own` declares it.
+    /// The listener of a Sidecar in namespace `own`.
     fn declared(listener: &IstioEgressListener, own: &Namespace) -> Self {
-        // An HTTP proxy's own port says nothing about the services behind it.
+        // An HTTP proxy's own port does not select ports of services.
         let matched = listener.port.as_ref().filter(|port| Protocol::parse(&port.protocol) != Protocol::HttpProxy);
         let matched = matched.and_then(|port| u16::try_from(port.number).ok()).filter(|port| *port != 0);
         Self {
@@ -220,7 +220,7 @@ impl Query for ListenerVirtualServices {
         let unified = view.mesh().settings.unified_sidecar_scope;
         let mut found = Vec::new();
         for tier in index.tiers(MESH_GATEWAY, namespace) {
-            // Gateway API routes of the own namespace are the consumer's own word and come before the producers'.
+            // Gateway API routes of the proxy's own namespace (consumer routes) precede those of producers.
             let (own, others): (Vec<_>, Vec<_>) =
                 tier.into_iter().partition(|entry| unified && entry.is_own_gateway_route(namespace));
             let imported = own.into_iter().chain(others).filter(|entry| imports(&listener.hosts, entry));
@@ -230,7 +230,7 @@ impl Query for ListenerVirtualServices {
     }
 }
 
-/// Whether the hosts of a listener import a VirtualService: one of its hosts must be imported and not left out.
+/// Whether the hosts of a listener import a VirtualService: one of its hosts must be imported and not excluded.
 fn imports(hosts: &EgressHosts, entry: &IndexedVirtualService) -> bool {
     let semantics = if entry.is_gateway_route { HostSemantics::Gateway } else { HostSemantics::Istio };
     let namespace = &entry.name.namespace;

@@ -1,4 +1,4 @@
-//! What becomes of traffic to places that no visible service names.
+//! The policy for traffic to unknown destinations.
 
 use super::applied::Scope;
 use navarch_api::istio::{Destination, OutboundTrafficPolicyMode as SidecarMode, Sidecar};
@@ -6,17 +6,17 @@ use navarch_api::mesh::OutboundTrafficPolicyMode as MeshMode;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// What becomes of traffic to unknown places.
+/// The policy for traffic to unknown destinations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OutboundPolicy {
-    /// It is dropped.
+    /// Dropped.
     RegistryOnly,
-    /// It passes, through this service where one is named.
+    /// Allowed, through this service if set.
     AllowAny {
         /// The Sidecar's `egressProxy`.
         egress_proxy: Option<Destination>,
     },
-    /// It passes; hosts that HTTP or SNI name are resolved by the proxy.
+    /// Allowed; the proxy resolves the host of HTTP requests or the SNI.
     AllowAnyDynamicDns,
 }
 

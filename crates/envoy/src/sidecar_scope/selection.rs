@@ -1,4 +1,4 @@
-//! Which services an egress listener takes out of those that a namespace sees.
+//! The services that an egress listener imports of those that a namespace sees.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,32 +10,33 @@ use navarch_api::names::{Hostname, Namespace};
 use navarch_push::view::View;
 use navarch_registry::model::{Registry, Service, ServiceKey};
 
-/// One service as an egress listener, or a VirtualService's destination, imports it.
+/// One service as imported by an egress listener, or as a VirtualService's destination.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceRef {
     /// Host and namespace.
     pub key: ServiceKey,
-    /// Which of the services of that key, 0 being the one that a look-up means.
+    /// The index among the services of that key; a lookup by key returns index 0.
     pub nth: usize,
-    /// Which registry it stems from.
+    /// Its registry.
     pub registry: Registry,
-    /// The ports that are imported.
+    /// The imported ports.
     pub ports: PortFilter,
 }
 
-/// Which ports of a service are imported.
+/// The imported ports of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PortFilter {
-    /// All of them.
+    /// All ports.
     All,
     /// These, sorted.
     Only(Vec<u16>),
 }
 
-/// The services of `candidates` that a listener imports for proxies of `namespace` (`None`: one that nothing names).
+/// The services of `candidates` that a listener imports for proxies of `namespace` (`None`: any namespace that is not
+/// listed).
 ///
-/// One host is imported from one namespace: the own one, else the first, but a Kubernetes Service before a ServiceEntry.
-/// Gateways have no listener that picks: they take all.
+/// One host is imported from one namespace: the proxy's own, else the first, but a Kubernetes Service precedes a
+/// ServiceEntry. The listener of gateways does not select: it imports all.
 pub(super) fn select(
     view: &View<'_>,
     listener: &EgressListener,
@@ -54,7 +55,7 @@ pub(super) fn select(
     one_namespace_per_host(selected, namespace, view.mesh().settings.unified_sidecar_scope)
 }
 
-/// The service as the listener's hosts and port import it, if they do.
+/// The service with the ports that the listener's hosts and port import, if any.
 fn import(view: &View<'_>, listener: &EgressListener, service: &IndexedService) -> Option<ServiceRef> {
     let (namespace, host) = (&service.key.namespace, service.key.hostname.as_str());
     if listener.hosts.excludes(namespace, host) || !listener.hosts.sets_for(namespace).any(|set| set.imports(host)) {
@@ -68,7 +69,7 @@ fn import(view: &View<'_>, listener: &EgressListener, service: &IndexedService) 
     }
 }
 
-/// The service cut to one port; `None` if it has no such port.
+/// The service reduced to one port; `None` if it has no such port.
 pub(super) fn with_port(view: &View<'_>, service: ServiceRef, port: u16) -> Option<ServiceRef> {
     let ports = &view.services_of(&service.key).get(service.nth)?.ports;
     if !ports.iter().any(|own| own.port == port) {
@@ -77,7 +78,7 @@ pub(super) fn with_port(view: &View<'_>, service: ServiceRef, port: u16) -> Opti
     Some(if ports.len() == 1 { service } else { ServiceRef { ports: PortFilter::Only(vec![port]), ..service } })
 }
 
-/// Keeps of each host the services of one namespace; with `prefers_kubernetes`, a Kubernetes Service comes before others.
+/// Keeps the services of one namespace for each host; with `prefers_kubernetes`, a Kubernetes Service precedes others.
 fn one_namespace_per_host(
     selected: Vec<ServiceRef>,
     own: Option<&Namespace>,
@@ -106,7 +107,7 @@ fn one_namespace_per_host(
     selected.into_iter().filter(|service| is_chosen(&service.key)).collect()
 }
 
-/// The service behind a reference, cut to its ports, and to the aliases that `hosts` import where they are given.
+/// The referenced service, reduced to its ports, and to the aliases that `hosts` import if given.
 pub(super) fn resolve(view: &View<'_>, reference: &ServiceRef, hosts: Option<&EgressHosts>) -> Option<Arc<Service>> {
     let service = view.services_of(&reference.key).get(reference.nth)?;
     let cut_ports = match &reference.ports {

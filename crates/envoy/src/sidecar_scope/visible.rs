@@ -1,4 +1,4 @@
-//! The services of a scope over all of its egress listeners: one per host, merged where listeners import parts of it.
+//! The services of a scope over all of its egress listeners: one per host, merged if listeners import parts of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ pub(super) struct VisibleServices {
     pub(super) scope: Scope,
 }
 
-/// The service that a host means in a scope.
+/// The service of a host in a scope.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HostService {
     pub(super) scope: Scope,
     pub(super) host: Hostname,
 }
 
-/// The key of the service that a host means in a scope.
+/// The key of the service of a host in a scope.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HostKey {
     pub(super) scope: Scope,
@@ -45,13 +45,13 @@ struct ServicesByHost {
 }
 
 impl ServicesByHost {
-    /// Whether a host's service is one that no other replaces.
+    /// Whether a host's service is one that no other can replace.
     fn has_kubernetes_service(&self, host: &Hostname) -> bool {
         let service = self.places.get(host).and_then(|place| self.services.get(*place));
         service.is_some_and(|(_, registry)| *registry == Registry::Kubernetes)
     }
 
-    /// Adds a service unless its host has one that it may not replace.
+    /// Adds a service unless its host has one that it must not replace.
     fn add(&mut self, service: &ServiceRef) {
         let later = (service.key.clone(), service.registry);
         match self.places.get(&service.key.hostname).and_then(|place| self.services.get_mut(*place)) {
@@ -89,7 +89,7 @@ impl Query for VisibleServices {
 }
 
 impl VisibleServices {
-    /// The services that VirtualServices name as destinations, for one host.
+    /// The services that are destinations of VirtualServices, for one host.
     fn imports_of(
         &self,
         view: &View<'_>,
@@ -111,16 +111,16 @@ impl VisibleServices {
     }
 }
 
-/// How one of several namespaces with a host is picked.
+/// How one of several namespaces with a host is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pick {
-    /// A Kubernetes Service's, else the oldest service's.
+    /// That of a Kubernetes Service, else of the oldest service.
     Best,
-    /// The alphabetically first.
+    /// The alphabetically first one.
     First,
 }
 
-/// The service that a destination's host means: the own namespace's, even a hidden one; else one of those that are visible.
+/// The service of a destination's host: the own namespace's, even if not exported; else one of the visible ones.
 fn destination_service<'a>(index: &'a Services, own: Option<&Namespace>, pick: Pick) -> Option<&'a IndexedService> {
     let winners = || index.services.iter().filter(|service| service.nth == 0);
     if let Some(service) = winners().find(|service| Some(&service.key.namespace) == own) {
@@ -142,7 +142,7 @@ fn destination_service<'a>(index: &'a Services, own: Option<&Namespace>, pick: P
     best
 }
 
-/// The service cut to the ports that a VirtualService names, 0 standing for all; `None` if it has none of them.
+/// The service reduced to the ports of a VirtualService, where 0 means all; `None` if it has none of them.
 fn with_named_ports(view: &View<'_>, service: ServiceRef, named: &[u16]) -> Option<ServiceRef> {
     if named.is_empty() || named.contains(&0) {
         return Some(service);
@@ -156,7 +156,8 @@ fn with_named_ports(view: &View<'_>, service: ServiceRef, named: &[u16]) -> Opti
     (!ports.is_empty()).then_some(ServiceRef { ports: PortFilter::Only(ports), ..service })
 }
 
-/// Whether a later service takes the place of an earlier one of the same host: only Kubernetes, and only from others.
+/// Whether a later service replaces an earlier one of the same host: only Kubernetes Services replace, and only other
+/// kinds.
 fn replaces(earlier: Registry, later: Registry) -> bool {
     earlier != Registry::Kubernetes && later == Registry::Kubernetes
 }
@@ -172,8 +173,8 @@ impl Query for HostService {
             for reference in view.get(&host).iter() {
                 add(&mut seen, selection::resolve(view, reference, Some(&listener.hosts)));
             }
-            // With everything imported whole, destinations add only what the own namespace hides from itself. A hidden Kubernetes
-            // Service takes the place of a ServiceEntry that is seen.
+            // If everything is imported whole, destinations only add services that the own namespace does not export to
+            // itself. Such a Kubernetes Service replaces a visible ServiceEntry.
             let is_final = seen.as_ref().is_some_and(|service| service.registry == Registry::Kubernetes);
             if listener.for_gateway || (!listener.declared && is_final) {
                 continue;
@@ -189,7 +190,7 @@ impl Query for HostService {
     }
 }
 
-/// Adds a service to what is seen of its host (Istio's `appendSidecarServices`).
+/// Adds a service to the one of its host (Istio's `appendSidecarServices`).
 fn add(seen: &mut Option<Arc<Service>>, later: Option<Arc<Service>>) {
     let Some(later) = later else { return };
     let Some(earlier) = seen else {
@@ -210,7 +211,7 @@ fn add(seen: &mut Option<Arc<Service>>, later: Option<Arc<Service>>) {
     }
 }
 
-/// Whether two services of a host are parts of one.
+/// Whether two services of a host can be merged.
 fn can_merge(a: &Service, b: &Service) -> bool {
     a.key.namespace == b.key.namespace
         && a.resolution == b.resolution

@@ -1,4 +1,4 @@
-//! WebAssembly modules as proxies ask for them.
+//! WebAssembly modules as resources of proxies.
 
 use std::collections::BTreeMap;
 
@@ -25,13 +25,13 @@ use navarch_api::object::NamespacedName;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
-/// How long fetching a module may take.
+/// Timeout of fetching a module.
 const TIMEOUT: prost_types::Duration = prost_types::Duration { seconds: 30, nanos: 0 };
 
 /// The type of Secrets that hold registry credentials, and their key.
 const DOCKER: (&str, &str) = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson");
 
-/// Whether the proxy has a verified identity: only then it may get credentials.
+/// Whether the proxy has a verified identity: only then may it get credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct IsProven;
 
@@ -45,7 +45,7 @@ impl Query for IsProven {
 
 impl ProxyQuery for IsProven {}
 
-/// The module of an extension, by the name under which listeners ask for it.
+/// The module of an extension, by the name that listeners reference.
 pub(crate) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let (extension, attached) = named(view, name.as_str())?;
     let Program::Wasm(wasm) = &extension.program else { return None };
@@ -58,7 +58,7 @@ pub(crate) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     Some(encode(&TypedExtensionConfig { name: name.to_string(), typed_config: Some(typed) }))
 }
 
-/// The credentials of the Secret that an extension names, which is one of its own namespace.
+/// The credentials in the Secret that an extension references, which is in its own namespace.
 fn credentials(view: &View<'_>, extension: &Extension, wasm: &WasmConfig) -> Option<String> {
     let name = wasm.image_pull_secret.rsplit('/').next().filter(|name| !name.is_empty())?;
     if !*view.derived(&IsProven) {
@@ -69,7 +69,7 @@ fn credentials(view: &View<'_>, extension: &Extension, wasm: &WasmConfig) -> Opt
     String::from_utf8(bytes.expose().to_vec()).ok()
 }
 
-/// The environment of the module, for Envoy and for the agent that fetches it.
+/// The plugin configuration of the module, for Envoy and for the agent that fetches it.
 fn plugin(extension: &Extension, wasm: &WasmConfig, credentials: Option<String>) -> PluginConfig {
     let failure_policy = match wasm.fail_strategy {
         FailStrategy::Close => FailurePolicy::FailClosed,
@@ -92,7 +92,7 @@ fn plugin(extension: &Extension, wasm: &WasmConfig, credentials: Option<String>)
     }
 }
 
-/// Where the module is. Remote ones are fetched by the agent, so that the cluster is never used.
+/// The source of the module. Remote ones are fetched by the agent, so that the cluster is never used.
 fn code(wasm: &WasmConfig) -> AsyncDataSource {
     let specifier = match wasm.url.strip_prefix("file://") {
         Some(path) => async_data_source::Specifier::Local(DataSource {
@@ -112,7 +112,7 @@ fn code(wasm: &WasmConfig) -> AsyncDataSource {
     AsyncDataSource { specifier: Some(specifier) }
 }
 
-/// The module's environment, and what the agent must know to fetch it.
+/// The module's environment variables, and the settings with which the agent fetches it.
 fn environment(extension: &Extension, wasm: &WasmConfig, credentials: Option<String>) -> EnvironmentVariables {
     let mut key_values = BTreeMap::new();
     if !wasm.image_pull_secret.is_empty() {
@@ -143,8 +143,7 @@ fn configuration(config: Option<&Value>) -> Any {
     }
 }
 
-/// The value with its members in the order of their names and without fractions of zero: `google.protobuf.Struct` knows
-/// doubles alone.
+/// The value with its members ordered by name and whole numbers as integers: `google.protobuf.Struct` has only doubles.
 fn whole_numbers(value: &Value) -> Value {
     match value {
         Value::Number(number) => match number.as_f64() {

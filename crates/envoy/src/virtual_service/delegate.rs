@@ -1,4 +1,4 @@
-//! Puts the routes of delegates in place of the routes that delegate to them.
+//! Replaces routes that delegate by the routes of their delegates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ pub(super) struct Merged {
     pub(super) name: NamespacedName,
 }
 
-/// The annotation by which VirtualServices made from other objects say so.
+/// The annotation with the route semantics of VirtualServices that are generated from other objects.
 const SEMANTICS_ANNOTATION: &str = "internal.istio.io/route-semantics";
 
-/// The rules by which a VirtualService is read.
+/// The semantics of a VirtualService's routes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SemanticsOf {
     pub(super) name: NamespacedName,
@@ -38,7 +38,7 @@ impl Query for SemanticsOf {
     }
 }
 
-/// The rules by which an object is read.
+/// The semantics of an object's routes.
 pub(super) fn semantics_of(object: &Object<VirtualService>) -> RouteSemantics {
     match object.meta.annotations.get(SEMANTICS_ANNOTATION).map(|semantics| &**semantics) {
         Some("gateway") => RouteSemantics::Gateway,
@@ -84,7 +84,8 @@ fn completed(view: &View<'_>, object: &Object<VirtualService>) -> VirtualService
     spec
 }
 
-/// A route, or the merged routes of its delegate: none if the delegate is missing or not exported to the delegating namespace.
+/// A route, or the merged routes of its delegate: empty if the delegate is missing or not exported to the delegating
+/// namespace.
 fn expanded(view: &View<'_>, route: &HttpRoute, namespace: &Namespace) -> Vec<HttpRoute> {
     let Some(delegate) = &route.delegate else { return vec![route.clone()] };
     let home = if delegate.namespace.is_empty() { namespace.as_str() } else { &delegate.namespace };
@@ -104,8 +105,8 @@ fn expanded(view: &View<'_>, route: &HttpRoute, namespace: &Namespace) -> Vec<Ht
     completed(view, object).http.into_iter().filter_map(|leaf| merge_route(route, leaf)).collect()
 }
 
-/// A delegate's route under the route that delegates: the delegate's word first. `None` where their matches exclude each
-/// other.
+/// A delegate's route merged with the delegating one: the delegate's settings take precedence. `None` if their matches
+/// exclude each other.
 fn merge_route(root: &HttpRoute, mut leaf: HttpRoute) -> Option<HttpRoute> {
     leaf.matches = merge_matches(&root.matches, leaf.matches)?;
     leaf.name = joined(&root.name, leaf.name);
@@ -125,14 +126,14 @@ fn merge_route(root: &HttpRoute, mut leaf: HttpRoute) -> Option<HttpRoute> {
     Some(leaf)
 }
 
-/// Takes over what is not set.
+/// Copies a field if it is unset.
 fn inherit<T: Clone>(own: &mut Option<T>, from: &Option<T>) {
     if own.is_none() {
         own.clone_from(from);
     }
 }
 
-/// `root-leaf`, or the one that is set.
+/// `root-leaf`, or the one that is not empty.
 fn joined(root: &str, leaf: String) -> String {
     match (root, leaf.as_str()) {
         (root, "") => root.to_owned(),
@@ -141,7 +142,7 @@ fn joined(root: &str, leaf: String) -> String {
     }
 }
 
-/// All ways in which a match of the root and one of the leaf hold together; `None` where a leaf's match fits none.
+/// All combinations of a match of the root and one of the leaf; `None` if a match of the leaf is compatible with none.
 fn merge_matches(root: &[HttpMatchRequest], leaf: Vec<HttpMatchRequest>) -> Option<Vec<HttpMatchRequest>> {
     if root.is_empty() {
         return Some(leaf);
@@ -160,7 +161,7 @@ fn merge_matches(root: &[HttpMatchRequest], leaf: Vec<HttpMatchRequest>) -> Opti
     Some(merged)
 }
 
-/// One match under another.
+/// A match of the leaf merged with one of the root.
 fn merge_match(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> HttpMatchRequest {
     let mut merged = leaf.clone();
     merged.name = joined(&root.name, merged.name);
@@ -194,7 +195,7 @@ fn inherit_entries<T: Clone>(own: &mut BTreeMap<String, T>, from: &BTreeMap<Stri
     }
 }
 
-/// Whether a delegate's match is not a narrowing of the delegating one.
+/// Whether a delegate's match does not narrow the delegating one.
 fn conflict(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> bool {
     let texts = [
         (&root.uri, &leaf.uri),
@@ -213,18 +214,18 @@ fn conflict(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> bool {
         || gateways_conflict(&root.gateways, &leaf.gateways)
 }
 
-/// Whether any entry of the leaf goes against the root's entry of the same key.
+/// Whether any entry of the leaf conflicts with the root's entry of the same key.
 fn entries_conflict(root: &BTreeMap<String, StringMatch>, leaf: &BTreeMap<String, StringMatch>) -> bool {
     leaf.iter().any(|(key, leaf)| text_conflict(root.get(key), Some(leaf)))
 }
 
-/// Whether the leaf names gateways that the root does not.
+/// Whether the leaf has gateways that the root does not have.
 fn gateways_conflict(root: &[String], leaf: &[String]) -> bool {
     !root.is_empty() && !leaf.is_empty() && (root.len() < leaf.len() || leaf.iter().any(|own| !root.contains(own)))
 }
 
-/// Whether the leaf's text match is not a narrowing of the root's. Expressions narrow nothing and cannot be narrowed; a
-/// match without a text goes with none.
+/// Whether the leaf's text match does not narrow the root's. Regular expressions narrow nothing and cannot be narrowed;
+/// an empty match conflicts with any other.
 fn text_conflict(root: Option<&StringMatch>, leaf: Option<&StringMatch>) -> bool {
     let (Some(root), Some(leaf)) = (root, leaf) else { return false };
     if root.is_empty() || leaf.is_empty() {

@@ -1,4 +1,4 @@
-//! The services that a VirtualService sends traffic to.
+//! The destination services of a VirtualService.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,29 +15,29 @@ pub(super) struct DestinationsOf {
     pub(super) name: NamespacedName,
 }
 
-/// The hosts that a VirtualService sends traffic to, with the ports that it names.
+/// The destination hosts of a VirtualService, with their ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destinations {
-    /// What each route names.
+    /// The destinations of each route.
     routes: Vec<RouteDestinations>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RouteDestinations {
-    /// The client namespaces that it is for; empty is all.
+    /// The client namespaces that it is limited to; empty means all.
     sources: BTreeSet<Namespace>,
-    /// Hosts and ports, 0 where no port is named.
+    /// Hosts and ports, 0 without a port.
     targets: Vec<(Hostname, u16)>,
 }
 
 impl Destinations {
-    /// The client namespaces that some route asks for.
+    /// The client namespaces that routes match.
     pub fn source_namespaces(&self) -> impl Iterator<Item = Namespace> {
         self.routes.iter().flat_map(|route| route.sources.iter().cloned())
     }
 
-    /// What clients of a namespace may be sent to: ports by host, 0 standing for all ports. `None` is a namespace that no
-    /// route asks for.
+    /// The destinations for clients of a namespace: ports by host, where 0 means all ports. `None` is a namespace that
+    /// no route matches.
     #[must_use]
     pub fn from_namespace(&self, namespace: Option<&Namespace>) -> BTreeMap<Hostname, BTreeSet<u16>> {
         let serves = |route: &&RouteDestinations| {
@@ -46,14 +46,14 @@ impl Destinations {
         collect(self.routes.iter().filter(serves))
     }
 
-    /// What any client may be sent to: ports by host, 0 standing for all ports.
+    /// The destinations for any client: ports by host, where 0 means all ports.
     #[must_use]
     pub fn all(&self) -> BTreeMap<Hostname, BTreeSet<u16>> {
         collect(self.routes.iter())
     }
 }
 
-/// Gathers ports by host.
+/// Groups ports by host.
 fn collect<'a>(routes: impl Iterator<Item = &'a RouteDestinations>) -> BTreeMap<Hostname, BTreeSet<u16>> {
     let mut found: BTreeMap<Hostname, BTreeSet<u16>> = BTreeMap::new();
     for (host, port) in routes.flat_map(|route| &route.targets) {
@@ -77,10 +77,10 @@ impl Query for DestinationsOf {
     }
 }
 
-/// The destinations of an HTTP route, mirrors included.
+/// The destinations of an HTTP route, including mirrors.
 ///
-/// A match without a source namespace does not open the route to everyone when a later match asks for one: the namespaces
-/// that are named decide, as they do in Istio.
+/// If any match has a source namespace, the route is limited to the listed namespaces, even if an earlier match has
+/// none, as in Istio.
 fn http_destinations(route: &HttpRoute) -> RouteDestinations {
     let named = route.matches.iter().filter(|matches| !matches.source_namespace.is_empty());
     let targets = route.route.iter().filter_map(|target| target.destination.as_ref());

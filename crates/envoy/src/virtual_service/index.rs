@@ -1,5 +1,6 @@
-//! VirtualServices by gateway and visibility, without their routes. Those that are generated from routes of the Gateway API for
-//! a gateway are indexed by gateway only, since there are many: an added or removed route costs what its gateway has.
+//! VirtualServices by gateway and visibility, without their routes. Those that are generated from Gateway API routes
+//! for a gateway are only indexed by gateway, since there are many: an added or removed route costs in proportion to
+//! its gateway's routes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ pub struct VirtualServicesOfGateway {
     pub gateway: Arc<str>,
 }
 
-/// The names of objects that collide with those of generated VirtualServices, over which they take precedence.
+/// The names of objects that are also names of generated VirtualServices, over which the objects take precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NamedAsMade;
 
@@ -39,7 +40,7 @@ struct NamedAsMade;
 pub struct VirtualServices {
     /// Oldest first; equally old ones by name and namespace.
     pub entries: Vec<IndexedVirtualService>,
-    /// Namespaces that see other VirtualServices than the rest, or order them otherwise: sorted.
+    /// Namespaces that see other VirtualServices than the rest, or in another order, sorted.
     pub mattering: Vec<Namespace>,
 }
 
@@ -54,9 +55,9 @@ pub struct IndexedVirtualService {
     pub gateways: Arc<[Arc<str>]>,
     /// Its effective `exportTo`, with the mesh default.
     pub export_to: ExportTo,
-    /// Whether it was made from a route of the Gateway API.
+    /// Whether it is generated from a route of the Gateway API.
     pub is_gateway_route: bool,
-    /// When it was made.
+    /// Creation time.
     created: Option<Timestamp>,
 }
 
@@ -81,7 +82,7 @@ impl Query for VirtualServiceIndex {
         let all = config_objects::virtual_services(view);
         let roots = all.values().filter(|object| !object.spec.hosts.is_empty());
         let mut entries: Vec<_> = roots.map(|object| indexed(object, &default, &domain)).collect();
-        // A user's object wins over a made one of its name.
+        // A user's object takes precedence over a generated one of the same name.
         let mesh = Arc::from(MESH_GATEWAY);
         let made = made(view, &mesh, &default);
         entries.extend(made.into_iter().filter(|entry| !all.contains_key(&entry.name)));
@@ -93,7 +94,7 @@ impl Query for NamedAsMade {
     type Value = BTreeSet<NamespacedName>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        // No name of an API server's object has such a sign, and each name that is made has.
+        // Names of API objects cannot contain this character, and all generated names do.
         config_objects::virtual_services(view).into_keys().filter(|name| name.name.contains('~')).collect()
     }
 }
@@ -160,7 +161,7 @@ fn indexed(object: &Object<VirtualService>, default: &[String], domain: &str) ->
     }
 }
 
-/// Extracts the properties that selection depends on from a generated VirtualService.
+/// Extracts these properties from a generated VirtualService.
 fn of_routes(head: &Head, gateways: &Arc<[Arc<str>]>, export_to: ExportTo) -> IndexedVirtualService {
     IndexedVirtualService {
         name: head.name.clone(),
@@ -173,7 +174,7 @@ fn of_routes(head: &Head, gateways: &Arc<[Arc<str>]>, export_to: ExportTo) -> In
 }
 
 impl IndexedVirtualService {
-    /// Whether it was made from a route of the Gateway API in this very namespace.
+    /// Whether it is generated from a route of the Gateway API in this namespace.
     #[must_use]
     pub fn is_own_gateway_route(&self, namespace: Option<&Namespace>) -> bool {
         self.is_gateway_route && namespace == Some(&self.name.namespace)
@@ -181,7 +182,7 @@ impl IndexedVirtualService {
 }
 
 impl VirtualServices {
-    /// Of these, in any order.
+    /// An index of these entries, in any order.
     fn new(mut entries: Vec<IndexedVirtualService>) -> Self {
         entries.sort_by(|a, b| {
             a.created
@@ -202,8 +203,8 @@ impl VirtualServices {
         Self { entries, mattering: mattering.into_iter().collect() }
     }
 
-    /// The VirtualServices of a gateway that a namespace sees, in Istio's three tiers: its private ones, those that others
-    /// export to it by name, and the public ones. `None` is a namespace that nothing names.
+    /// The VirtualServices of a gateway that a namespace sees, in Istio's three tiers: its private ones, those that
+    /// others export to it by name, and the public ones. `None` is any namespace that is not listed.
     #[must_use]
     pub fn tiers(&self, gateway: &str, namespace: Option<&Namespace>) -> [Vec<&IndexedVirtualService>; 3] {
         let mut tiers: [Vec<&IndexedVirtualService>; 3] = Default::default();

@@ -5,7 +5,7 @@ use navarch_api::hostname::resolve_short_name;
 use navarch_api::istio::{Destination, VirtualService};
 use navarch_api::names::Namespace;
 
-/// What completes short names: the object's namespace and the mesh's DNS domain.
+/// The context of short names: the object's namespace and the mesh's DNS domain.
 pub(super) struct NameContext<'a> {
     /// The object's namespace.
     pub(super) namespace: &'a Namespace,
@@ -46,7 +46,7 @@ impl NameContext<'_> {
         *host = resolve_short_name(host, self.namespace.as_str(), self.domain).into_owned();
     }
 
-    /// Completes the names of gateways to `namespace/name`, `mesh` aside.
+    /// Completes the names of gateways to `namespace/name`, except `mesh`.
     fn gateways(&self, gateways: &mut [String]) {
         for gateway in gateways.iter_mut().filter(|gateway| *gateway != MESH_GATEWAY) {
             *gateway = self.gateway(gateway);

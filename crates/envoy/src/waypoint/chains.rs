@@ -14,9 +14,9 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Service, ServiceKey, ServicePort};
 
-/// The chain for bytes that go to workloads.
+/// The TCP chain for workloads.
 pub(super) const DIRECT_TCP: &str = "direct-tcp";
-/// The chain for HTTP that goes to workloads.
+/// The HTTP chain for workloads.
 pub(super) const DIRECT_HTTP: &str = "direct-http";
 
 /// The chain for connections to unknown destinations.
@@ -28,7 +28,7 @@ pub(super) struct ChainsOf {
     pub(super) service: ServiceKey,
 }
 
-/// What a chain is for.
+/// The subject of a chain.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Subject<'a> {
     /// A port of a service.
@@ -78,7 +78,7 @@ pub(super) fn of_workloads(view: &View<'_>) -> [FilterChain; 2] {
     ]
 }
 
-/// With several networks, traffic to the original destination of a service may have been addressed by its host.
+/// With several networks, traffic to the original destination of a service may have been addressed by host.
 fn destination(view: &View<'_>, service: &Service, port: u16) -> Option<Filter> {
     let is_wanted = view.mesh().settings.gateway_api.east_west
         && !hbone::joins_networks(view)

@@ -1,4 +1,4 @@
-//! The filters of a chain that takes HTTP.
+//! The filters of an HTTP chain.
 
 use navarch_proto::envoy::config::listener::v3::Filter;
 
@@ -11,7 +11,7 @@ use crate::listeners::address::listener_name;
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
 
-/// The address by which chains count.
+/// The address in stat prefixes of chains.
 const BIND: &str = "0.0.0.0";
 
 /// The filters of the chain that forwards to `cluster` unless a route matches.

@@ -1,4 +1,5 @@
-//! The listener behind the end of a waypoint's tunnels: a filter chain for each port of each service, and two for workloads.
+//! The listener after the end of a waypoint's tunnels: a filter chain for each port of each service, and two for
+//! workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -52,8 +53,8 @@ pub(crate) fn build(view: &View<'_>) -> Listener {
     }
 }
 
-/// How the chain of a connection is found. With several networks hosts come first, since an address may belong to another
-/// workload in another network.
+/// The matcher that selects a connection's chain. With several networks hosts are matched first, since an address may
+/// belong to another workload in another network.
 fn choice(view: &View<'_>, services: &[Arc<Service>], workloads: &[String]) -> Matcher {
     let mut ranges = Vec::new();
     let mut by_authority = BTreeMap::new();
@@ -95,17 +96,17 @@ fn choice(view: &View<'_>, services: &[Arc<Service>], workloads: &[String]) -> M
     matcher::by_authority(by_authority, by_address)
 }
 
-/// How a gateway between networks finds out whether a connection goes through the waypoint of its service.
+/// How a gateway between networks decides whether a connection goes through the waypoint of its service.
 struct ViaWaypoint {
     /// The filter chain of the waypoint.
     chain: String,
-    /// Whether connections from ingress gateways go through it.
+    /// Whether connections from ingress gateways use it.
     at_ingress: bool,
 }
 
 impl ViaWaypoint {
-    /// Connections of waypoints, which have applied policies already, take the service's own chain, and those of ingress gateways
-    /// where the service does not ask for its waypoint there. All others take the waypoint's.
+    /// Connections of waypoints, which have already applied policies, use the service's own chain, and so do those of
+    /// ingress gateways if the service does not use its waypoint for them. All others use the waypoint's.
     fn matcher(&self, own: &str) -> OnMatch {
         let of_gateways = if self.at_ingress { &self.chain } else { own };
         let by = [("waypoint", own), ("gateway", of_gateways)];
@@ -114,7 +115,7 @@ impl ViaWaypoint {
     }
 }
 
-/// The waypoint of a service, as the view's proxy, a gateway between networks, reaches it; `None` where there is none.
+/// The waypoint of a service, if the view's proxy is a gateway between networks; `None` without a waypoint.
 fn via_waypoint(view: &View<'_>, service: &Service) -> Option<ViaWaypoint> {
     let binding = hbone::joins_networks(view).then(|| bound::binding(view, &service.key)).flatten()?;
     let waypoint = binding.waypoint.address.service(view)?;
@@ -122,8 +123,7 @@ fn via_waypoint(view: &View<'_>, service: &Service) -> Option<ViaWaypoint> {
     Some(ViaWaypoint { chain, at_ingress: binding.at_ingress })
 }
 
-/// The addresses by which the view's proxy is asked for a service: of one that reaches beyond its network, those that it has in
-/// the proxy's network.
+/// The addresses of a service at the view's proxy: for a multi-cluster service, those in the proxy's network.
 pub(super) fn addresses(view: &View<'_>, service: &Service) -> BTreeSet<Arc<str>> {
     let mut addresses: BTreeSet<Arc<str>> = service_address::all(view, service).into_iter().collect();
     if view.mesh().settings.gateway_api.east_west {
@@ -149,7 +149,7 @@ fn http_inspection(view: &View<'_>, services: &[Arc<Service>], has_workloads: bo
         for port in service.ports.iter().filter(|port| has_chains(view, service, port)) {
             let before = protocols.get(&port.port).copied();
             let protocol = if hbone::joins_networks(view) { Protocol::Tcp } else { port.protocol };
-            // One number may carry both, at different services.
+            // Two services may use one port number with different protocols.
             let now = match before {
                 _ if protocol.is_unsupported() => Protocol::Unsupported,
                 None | Some(Protocol::Http) if protocol.is_http() => Protocol::Http,
@@ -164,7 +164,7 @@ fn http_inspection(view: &View<'_>, services: &[Arc<Service>], has_workloads: bo
     ListenerFilter { filter_disabled: on_ports(known.map(|(port, _)| u32::from(*port))), ..http_inspector() }
 }
 
-/// Reads the SNI of TLS, on ports that carry it.
+/// Reads the SNI of TLS, on ports with TLS.
 fn tls_inspection(services: &[Arc<Service>]) -> Option<ListenerFilter> {
     let ports = || services.iter().flat_map(|service| &service.ports);
     let with_tls: BTreeSet<u16> = ports().filter(|port| port.protocol.is_tls()).map(|port| port.port).collect();

@@ -17,28 +17,28 @@ use crate::hbone::filters::{AUTHORITY, SOURCE};
 use navarch_api::cidr::Cidr;
 use navarch_push::view::View;
 
-/// The input by which HTTP is detected.
+/// The inspector's results for HTTP.
 const HTTP: [&str; 2] = ["'h2c'", "'http/1.1'"];
-/// The same for HTTP/1.0, where that is taken.
+/// The result for HTTP/1.0, if enabled.
 const HTTP_10: &str = "'http/1.0'";
 
-/// A configuration under a name.
+/// A configuration with a name.
 fn typed<M: Message + Name>(name: &str, config: &M) -> TypedExtensionConfig {
     TypedExtensionConfig { name: name.to_owned(), typed_config: Some(pack(config)) }
 }
 
-/// Takes the chain of this name.
+/// Selects the chain of this name.
 pub(super) fn chain(name: &str) -> OnMatch {
     let action = typed(name, &name.to_owned());
     OnMatch { on_match: Some(on_match::OnMatch::Action(action)), ..OnMatch::default() }
 }
 
-/// Goes on with another matcher.
+/// Continues with another matcher.
 pub(super) fn then(matcher: Matcher) -> OnMatch {
     OnMatch { on_match: Some(on_match::OnMatch::Matcher(Box::new(matcher))), ..OnMatch::default() }
 }
 
-/// Parts HTTP from all else.
+/// Separates HTTP from other protocols.
 pub(super) fn by_protocol(view: &View<'_>, http: &str, tcp: &str) -> Matcher {
     let also = view.mesh().settings.http10.then_some(HTTP_10);
     let map = HTTP.into_iter().chain(also).map(|spoken| (spoken.to_owned(), chain(http))).collect();
@@ -46,32 +46,32 @@ pub(super) fn by_protocol(view: &View<'_>, http: &str, tcp: &str) -> Matcher {
     Matcher { on_no_match: Some(Box::new(chain(tcp))), ..exact(input, map) }
 }
 
-/// Parts by port.
+/// Matches the port.
 pub(super) fn by_port(map: BTreeMap<String, OnMatch>) -> Matcher {
     exact(typed("port", &DestinationPortInput {}), map)
 }
 
-/// Matches the requested host and port, and falls back to `otherwise` if there is none.
+/// Matches the requested host and port, or falls back to `otherwise`.
 pub(super) fn by_authority(map: BTreeMap<String, OnMatch>, otherwise: Matcher) -> Matcher {
     let input =
         typed("authority-filter-state", &FilterStateInput { key: AUTHORITY.to_owned(), ..FilterStateInput::default() });
     Matcher { on_no_match: Some(Box::new(then(otherwise))), ..exact(input, map) }
 }
 
-/// Parts by what was done to a connection before.
+/// Matches the source of a connection, which determines the policies that were already applied.
 pub(super) fn by_source(map: BTreeMap<String, OnMatch>, otherwise: OnMatch) -> Matcher {
     let state = FilterStateInput { key: SOURCE.to_owned(), ..FilterStateInput::default() };
     let input = typed("request-source-filter-state", &state);
     Matcher { on_no_match: Some(Box::new(otherwise)), ..exact(input, map) }
 }
 
-/// Parts by address.
+/// Matches the address.
 pub(super) fn by_address(ranges: Vec<IpRangeMatcher>) -> Matcher {
     let matcher = IpMatcher { range_matchers: ranges };
     tree(typed("ip", &DestinationIpInput {}), TreeType::CustomMatch(typed("ip", &matcher)))
 }
 
-/// What is done with connections to these addresses.
+/// The match of connections to these addresses.
 pub(super) fn to_addresses<'a>(addresses: impl Iterator<Item = &'a str>, on_match: OnMatch) -> IpRangeMatcher {
     IpRangeMatcher {
         ranges: addresses.filter_map(range).collect(),
@@ -86,7 +86,7 @@ fn range(text: &str) -> Option<CidrRange> {
     Some(CidrRange { address_prefix: address.to_string(), prefix_len: Some(u32::from(bits)) })
 }
 
-/// Parts by one text.
+/// Matches one exact text.
 fn exact(input: TypedExtensionConfig, map: BTreeMap<String, OnMatch>) -> Matcher {
     tree(input, TreeType::ExactMatchMap(MatchMap { map }))
 }

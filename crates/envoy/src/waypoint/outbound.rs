@@ -1,5 +1,5 @@
-//! The services that a waypoint reaches as a client: those that routes of its own services lead to, and those that extensions,
-//! EnvoyFilters and token issuers need.
+//! The services that a waypoint reaches as a client: the destinations of its own services' routes, and those that
+//! extensions, EnvoyFilters and token issuers need.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +54,7 @@ impl Query for ReferencesOf {
     }
 }
 
-/// The hosts to which a gateway between networks passes TLS on.
+/// The hosts of a gateway between networks that it passes TLS through to.
 fn hosts_of_passthrough(view: &View<'_>) -> BTreeSet<Hostname> {
     let gateways = gateway::serving_gateways(view);
     let names = gateways.iter().flat_map(|gateway| sidecar_scope::gateway_virtual_services(view, gateway).to_vec());
@@ -67,7 +67,7 @@ impl Query for OutboundServices {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let served = view.get(&ServedHosts);
         let is_outbound = |host: &Hostname| match super::service(view, host) {
-            // What is outside the mesh is reached as a client, too.
+            // Services outside the mesh are also reached as a client.
             Some(service) => service.mesh_external,
             None => true,
         };

@@ -16,7 +16,7 @@ use navarch_push::view::View;
 use navarch_registry::model::{Resolution, Service, ServiceKey};
 use navarch_registry::protocol::Protocol;
 
-/// The VirtualServices that a waypoint heeds for a service: of the service's namespace or of its own.
+/// The VirtualServices that apply to a service at a waypoint: of the service's namespace or of the waypoint's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct VirtualServicesOf(ServiceKey);
 
@@ -35,7 +35,7 @@ impl Query for VirtualServicesOf {
     }
 }
 
-/// The VirtualServices that a waypoint heeds for a service.
+/// The VirtualServices that apply to a service at a waypoint.
 pub(super) fn virtual_services(view: &View<'_>, service: &Service) -> Vec<(NamespacedName, MergedSpec)> {
     let names = view.get(&VirtualServicesOf(service.key.clone()));
     names.iter().filter_map(|name| Some((name.clone(), virtual_service::merged(view, name)?))).collect()
@@ -58,7 +58,7 @@ pub(super) fn configuration(view: &View<'_>, subject: Subject<'_>, cluster: &str
         }
     };
     let host = &service.key.hostname;
-    // Only the wildcard itself, lest a request name a host that it must not reach.
+    // Only the wildcard itself, so that a request cannot contain a host that it must not reach.
     let domain = (service.resolution == Resolution::DynamicDns).then(|| host.to_string());
     let routes = declared(view, service, port);
     if routes.is_empty() {
@@ -94,7 +94,7 @@ fn declared(view: &View<'_>, service: &Service, port: u16) -> Vec<Route> {
     virtual_services(view, service).iter().flat_map(|(name, _)| http_routes(&context, name)).collect()
 }
 
-/// By what of a request the endpoints of a service are picked, if by something.
+/// The consistent hash settings of a service, if any.
 fn hash(view: &View<'_>, service: &Service) -> Option<ConsistentHashLb> {
     let key = sidecar_scope::service_for_host(view, &service.key.hostname)?;
     let rule = destination_rule::for_inbound(view, &key)?;

@@ -1,4 +1,4 @@
-//! The filters of a chain that takes bytes.
+//! The filters of a TCP chain.
 
 use navarch_proto::envoy::config::listener::v3::Filter;
 use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
@@ -46,7 +46,7 @@ pub(super) fn filters(view: &View<'_>, subject: Subject<'_>, cluster: &str) -> V
             (proxy, prefix, 0, Protocol::Tcp, None)
         }
     };
-    // Policies of a service are those of the other end of the inner tunnel.
+    // Policies of a service are applied at the end of the inner tunnel.
     let named = service.filter(|_| !hbone::joins_networks(view)).map(PolicyService::new);
     let logs = view.get(&AccessLogsOf { class: CLASS, service: named.clone() });
     let proxy = TcpProxy { access_log: logs.tcp.clone(), ..proxy };
@@ -98,7 +98,7 @@ fn specifier(view: &View<'_>, routes: &[RouteDestination], port: u16) -> Option<
         [only] => Some(ClusterSpecifier::Cluster(cluster(only))),
         several => {
             let clusters: Vec<ClusterWeight> = several.iter().filter_map(weighted).collect();
-            // Envoy refuses weights that add up to nothing.
+            // Envoy rejects weights whose sum is zero.
             Some(match clusters.is_empty() {
                 true => ClusterSpecifier::Cluster(BLACK_HOLE.to_owned()),
                 false => ClusterSpecifier::WeightedClusters(WeightedCluster { clusters }),
@@ -107,8 +107,8 @@ fn specifier(view: &View<'_>, routes: &[RouteDestination], port: u16) -> Option<
     }
 }
 
-/// The destinations of the first route that takes connections to a port: TLS routes before TCP routes. Of TLS routes only those that
-/// ask for the service's own host count, as no SNI is looked at.
+/// The destinations of the first route for connections to a port: TLS routes before TCP routes. Only TLS routes with
+/// the service's own host apply, as the SNI is not read.
 fn destinations<'a>(specs: &[&'a VirtualService], host: &str, port: u16) -> Option<&'a [RouteDestination]> {
     let applies = |wanted: u32, gateways: &[String], labels: bool, namespace: &str| {
         (wanted == 0 || wanted == u32::from(port))

@@ -1,10 +1,11 @@
-//! The tables once more, for an engine on which a change is tried.
+//! A copy of the tables, for an engine on which a change is tried.
 
 use super::{Core, ProxyState};
 
 impl Core {
-    /// Tables of their own with all that these keep: results and their keys are shared. Costs what is kept, about as much as
-    /// half a sweep. What is worked out so far of subscriptions that are not answered, and the sweep in progress, stay behind.
+    /// An independent copy of the tables: results and their keys are shared. The cost is proportional to the kept
+    /// results, about half a sweep. Partial results of unanswered subscriptions and the sweep in progress are not
+    /// copied.
     pub(crate) fn copy(&self) -> Self {
         let proxy = |(id, state): (&u64, &ProxyState)| {
             let ProxyState { proxy, answers, derived, shown, prepared: _ } = state;
@@ -29,7 +30,7 @@ impl Core {
             derived_ids: self.derived_ids.clone(),
             value_ids: self.value_ids.clone(),
             free_values: self.free_values.clone(),
-            // No computation is in progress between the engine's moves.
+            // No computation is in progress between the engine's operations.
             frames: Vec::new(),
             proxies: self.proxies.iter().map(proxy).collect(),
             gates: self.gates.clone(),

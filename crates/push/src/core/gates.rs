@@ -1,16 +1,17 @@
 //! Gates: results with many dependents, which are updated before any of the dependents is marked.
 //!
-//! A change of a VirtualService touches the table of a port's virtual hosts, on which thousands of hosts depend, and usually
-//! leaves it equal. Marking the hosts, and finding out for each that nothing changed, would cost what exists rather than what
-//! changed. So marking stops at such a result; if its value stays equal, its dependents are not touched.
+//! A change of a VirtualService affects the table of a port's virtual hosts, on which thousands of hosts depend, and
+//! usually leaves it equal. Marking the hosts, and finding out for each that nothing changed, would cost in proportion
+//! to all hosts rather than to the change. So marking stops at such a result; if its value stays equal, its dependents
+//! are not touched.
 //!
-//! Gates are settled by height, the lowest first: then nothing that a gate has read waits for another gate. A dependency that a
-//! computation reads for the first time may be higher than waiting gates: those are settled first ([`Core::next_gate`] is asked
-//! before any result is read), and as they may depend on the one in progress, that one opens before. So every value that is
-//! read is valid.
+//! Gates are settled by height, the lowest first: then no dependency of a gate waits for another gate. A dependency
+//! that a computation reads for the first time may be higher than waiting gates: those are settled first
+//! ([`Core::next_gate`] is called before any result is read), and as they may depend on the one in progress, that one
+//! opens before. So every value that is read is valid.
 //!
-//! A gate is computed for a subscribed proxy whose answers match it; while answers of proxies may be out of date themselves
-//! there is none, and all gates open: their dependents are marked as if there were no gates.
+//! A gate is computed for a subscribed proxy whose answers match it. While answers of proxies may be out of date
+//! themselves, there is no such proxy, and all gates open: their dependents are marked as if there were no gates.
 
 use super::{Core, Lookup};
 use crate::deps::{Dep, Deps};
@@ -104,7 +105,7 @@ impl Core {
         self.mark_all(parents);
     }
 
-    /// A gate is up to date with an equal value: its dependents are not marked because of it.
+    /// Closes a gate that is up to date with an equal value: its dependents are not marked because of it.
     pub(crate) fn stay_shut(&mut self, id: NodeId) {
         if let Some(node) = self.nodes.get_mut(&id).filter(|node| node.gated) {
             node.gated = false;

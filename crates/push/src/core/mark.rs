@@ -1,4 +1,4 @@
-//! Marking: from changed facts up through all that read them.
+//! Marking: from changed facts to all results that depend on them.
 
 use super::Core;
 use crate::deps::Dep;
@@ -7,7 +7,7 @@ use crate::memo::NodeId;
 use navarch_api::hash_index::KeyHash;
 
 impl Core {
-    /// Marks all that (transitively) read a changed fact, up to gates. Costs what depends on the fact.
+    /// Marks all results that (transitively) read a changed fact, up to gates. The cost is proportional to these.
     pub(crate) fn mark(&mut self, key: &FactKey) {
         let Some(id) = self.known_fact(KeyHash::of(key), key) else { return };
         let Some(fact) = self.facts.get_mut(id.0) else { return };
@@ -28,7 +28,7 @@ impl Core {
         parents.filter(reads).copied().collect()
     }
 
-    /// Marks these and all that (transitively) read them, up to gates.
+    /// Marks these results and all that (transitively) read them, up to gates.
     pub(crate) fn mark_all(&mut self, mut todo: Vec<NodeId>) {
         while let Some(id) = todo.pop() {
             let is_gate = self.waits_at_gates && self.is_gate(id);

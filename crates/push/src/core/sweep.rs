@@ -178,8 +178,8 @@ impl Core {
         true
     }
 
-    /// Drops every result that no subscription depends on, and every attribute, answer, fact and query key that only such
-    /// results had, at once.
+    /// Drops at once every result that no subscription depends on, and every attribute, answer, fact and query key that
+    /// only such results used.
     #[cfg(test)]
     pub(crate) fn sweep(&mut self) {
         self.sweep_on(|| true);
@@ -187,7 +187,7 @@ impl Core {
         self.sweep_on(|| true);
     }
 
-    /// Does the next step and returns the number of steps that it counts for; `None` at the end.
+    /// Executes the next step and returns the number of steps that it counts for; `None` at the end.
     fn sweep_step(&mut self, sweep: &mut Sweep) -> Option<usize> {
         if let Some(id) = sweep.grey.pop() {
             return Some(self.mark_below(sweep, id));

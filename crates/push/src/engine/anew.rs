@@ -1,9 +1,9 @@
-//! Everything once more: for operators who do not trust what was computed.
+//! Recomputation of all results, for operators who suspect a missed dependency.
 
 use super::{Engine, Settled};
 
 impl Engine {
-    /// Computes all results anew, as if every fact had changed, and publishes what comes out different.
+    /// Recomputes all results, as if every fact had changed, and publishes those that differ.
     pub fn recompute(&mut self) -> Settled {
         let facts = self.core.get_mut().all_facts();
         self.apply(self.context.clone(), facts)

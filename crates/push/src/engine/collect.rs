@@ -32,7 +32,7 @@ pub(super) struct CollectionOf {
 pub(super) struct ResourceOf {
     pub(super) kind: ResourceType,
     pub(super) name: ResourceName,
-    /// Whether it is for who asked by address: [`CollectionOf::is_on_demand`].
+    /// Whether it is for a client that requests by address: [`CollectionOf::is_on_demand`].
     pub(super) is_on_demand: bool,
 }
 
@@ -107,7 +107,7 @@ impl Query for NamesOf {
 
     fn compute(&self, view: &View<'_>) -> Runs {
         if self.kind.is_by_address() {
-            // Too many to list again with every change; few are known only to the translator.
+            // There are too many to list again with every change; the translator adds a few.
             let known = view.address_names().runs();
             let further: BTreeSet<ResourceName> = view.translator().names(self.kind, view).into_iter().collect();
             return if further.is_empty() { (**known).clone() } else { update(known, &further, &BTreeSet::new()) };
@@ -199,8 +199,8 @@ impl Query for CollectionOf {
 }
 
 impl CollectionOf {
-    /// Whether its resources may differ from those of a client that asks for all. They can only of this type: `Address` is ztunnel's,
-    /// which gets the same either way, and shares it.
+    /// Whether its resources may differ from those of a wildcard client. Only `Workload` can differ: ztunnel gets the
+    /// same `Address` either way, and shares it.
     pub(super) fn is_on_demand(&self) -> bool {
         self.kind == ResourceType::Workload && !self.interest.wildcard
     }
@@ -210,7 +210,7 @@ impl CollectionOf {
         let Self { kind, interest } = self;
         let kind = *kind;
         if kind == ResourceType::VirtualHost || kind.is_by_address() && !interest.wildcard {
-            // The virtual hosts of the route configurations that a client has; what is meant by addresses and services.
+            // The virtual hosts of requested route configurations; the resources of requested addresses and services.
             match interest.names.first() {
                 Some(of) if interest.names.len() == 1 && kind == ResourceType::VirtualHost => members(view, kind, of),
                 Some(_) | None => view.get(&NamesWanted { kind, interest: interest.clone() }),

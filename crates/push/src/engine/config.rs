@@ -1,6 +1,6 @@
-//! Sizes that tests with little data make smaller.
+//! Engine sizes, which tests with little data reduce.
 
-/// Sizes by which the engine decides when a step pays off.
+/// Thresholds of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
     /// Minimum number of dependents of a gate: results that read it, or items that one of those iterates over.

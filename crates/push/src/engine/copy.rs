@@ -8,8 +8,8 @@ use crate::resource::ResourceType;
 use navarch_api::hash::KeyedMap;
 
 impl Engine {
-    /// An engine of its own with the same proxies and results: what is tried there changes nothing here, and costs what it reaches. Nobody
-    /// is published to. Costs what is kept.
+    /// An independent engine with the same proxies and results: changes of it do not affect this engine, and cost only
+    /// what they affect. It has no sinks. The cost of the copy is proportional to the kept results.
     #[must_use]
     pub fn copy(&self) -> Self {
         Self {
@@ -24,7 +24,7 @@ impl Engine {
         }
     }
 
-    /// The connected proxies, and the types that each is shown something of.
+    /// The connected proxies, and the published types of each.
     pub fn proxies(&self) -> Vec<(ProxyId, BTreeSet<ResourceType>)> {
         let core = self.core.borrow();
         let of = |(id, state): (&u64, &crate::core::ProxyState)| (ProxyId(*id), state.shown.keys().copied().collect());

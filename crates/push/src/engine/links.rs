@@ -16,8 +16,8 @@ impl Engine {
         }
     }
 
-    /// Links a subscription to a node. Nobody may have subscribed to it when a sweep in progress looked: without a mark the sweep would
-    /// take the answers that it depends on.
+    /// Links a subscription to a node. The node may have had no subscribers when the sweep in progress checked it:
+    /// without a mark the sweep would remove the answers that it depends on.
     pub(super) fn link(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
         core.touch(node);
         if let Some(node) = core.nodes.get_mut(&node) {

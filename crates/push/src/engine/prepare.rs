@@ -70,7 +70,8 @@ impl Engine {
         is_done
     }
 
-    /// The names of a subscription. Computing them costs as much as there are, so they are kept between slices.
+    /// The names of a subscription. Computing them costs in proportion to their number, so they are kept between
+    /// slices.
     fn names_of(&self, id: ProxyId, kind: ResourceType, prepared: &mut Prepared) -> Option<Arc<Runs>> {
         let revision = self.revision();
         if let Some((_, runs)) = prepared.names.as_ref().filter(|(known, _)| *known == revision) {

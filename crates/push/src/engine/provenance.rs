@@ -1,4 +1,4 @@
-//! What results were made from: to blame, and to show to people.
+//! The inputs of results: to find the object to blame, and for debugging.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use navarch_api::names::ResourceName;
 /// One resource whose translation panicked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faulty {
-    /// What was computed.
+    /// The computed query.
     pub query: String,
-    /// What the panic said.
+    /// The panic message.
     pub message: Arc<str>,
-    /// The facts behind it: the objects to blame are among them.
+    /// The facts that it depends on: the objects to blame are among them.
     pub facts: Vec<FactKey>,
 }
 
 impl Engine {
-    /// The facts that a resource of a proxy was made from, sorted: the objects behind it are among them.
+    /// The facts that a resource of a proxy depends on, sorted: its objects are among them.
     #[must_use]
     pub fn provenance(&self, id: ProxyId, kind: ResourceType, name: &ResourceName) -> Vec<FactKey> {
         let query = self.resource_query(id, kind, name);
@@ -43,7 +43,7 @@ impl Engine {
         let core = self.core.borrow();
         let (mut seen, mut told) = (KeyedSet::default(), KeyedSet::default());
         let mut facts = Vec::new();
-        // What was read first is on top.
+        // A stack: the first dependency read is on top.
         let mut todo = vec![Dep::Node(node)];
         while let Some(dep) = todo.pop() {
             match dep {
@@ -62,13 +62,13 @@ impl Engine {
 
     /// The query of a resource as the proxy has subscribed to it.
     fn resource_query(&self, id: ProxyId, kind: ResourceType, name: &ResourceName) -> QueryId {
-        // Of this type alone they can differ, and only who asked by address can have asked for what does not exist.
+        // Resources differ only for this type, and only subscriptions by address have unknown names.
         let is_on_demand = kind == ResourceType::Workload
             && self.shown(id, kind).is_some_and(|collection| collection.unknown.is_some());
         self.core.borrow_mut().query_id(&ResourceOf { kind, name: name.clone(), is_on_demand })
     }
 
-    /// Resources whose translation panicked and that stand at their last good value.
+    /// Resources whose translation panicked and that are served with their last good value.
     #[must_use]
     pub fn faults(&self) -> Vec<Faulty> {
         let nodes: Vec<(NodeId, QueryId, Arc<str>)> = {

@@ -1,4 +1,4 @@
-//! What was published, for those who record it.
+//! Published collections, for an observer that records them.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use crate::observer::PublishedCollection;
 use crate::resource::{Collection, ResourceType};
 
 impl Engine {
-    /// Has what is published kept from now on, until it is taken.
+    /// Keeps published collections from now on, until they are taken.
     pub fn keep_published(&mut self) {
         self.published.get_or_insert_default();
     }
 
-    /// Takes what was published since it was last taken; nothing unless it is kept.
+    /// Takes the collections published since the last call; empty unless they are kept.
     pub fn take_published(&mut self) -> Vec<PublishedCollection> {
         self.published.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Notes what is published, if there is an observer.
+    /// Stores a published collection, if there is an observer.
     pub(super) fn note_published(&mut self, proxy: u64, kind: ResourceType, collection: Arc<Collection>) {
         if let Some(published) = &mut self.published {
             published.push(PublishedCollection { proxy: ProxyId(proxy), kind, collection });

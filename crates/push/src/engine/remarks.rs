@@ -1,4 +1,4 @@
-//! What translators could not make use of, and what is counted.
+//! Remarks on ignored configuration, and gauge items.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,31 +7,31 @@ use super::Engine;
 use crate::memo::NodeId;
 use crate::notice::{Notice, Unavailable};
 
-/// What was asked of results since the start.
+/// Lookups of results since the start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reads {
-    /// Those that were asked for and held.
+    /// Lookups that found a valid result.
     pub(crate) held: u64,
-    /// Those that were computed.
+    /// Results that were computed.
     pub(crate) computed: u64,
 }
 
-/// Something that was left out of what proxies get, and why.
+/// Configuration that is left out of resources, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// The words of the translator.
+    /// The translator's text.
     pub text: Arc<str>,
-    /// The results in which it was left out, sorted: the first of them.
+    /// The first results in which it is left out, sorted.
     pub queries: Vec<String>,
-    /// In how many further results it was left out.
+    /// The number of further results in which it is left out.
     pub further: usize,
 }
 
-/// How many results are named with a remark.
+/// Maximum number of results listed with a remark.
 const MAX_QUERIES: usize = 10;
 
 impl Engine {
-    /// All remarks about results in force, by text.
+    /// The remarks of all results in force, by text.
     #[must_use]
     pub fn remarks(&self) -> Vec<Remark> {
         let core = self.core.borrow();
@@ -55,24 +55,24 @@ impl Engine {
         by_text.into_values().collect()
     }
 
-    /// All that is counted about results in force, if it is not the same as when last asked.
+    /// The gauge items of all results in force, if they changed since the last call.
     pub(crate) fn take_changed_notices(&mut self) -> Option<BTreeSet<Notice>> {
         self.core.get_mut().notices.take_changed()
     }
 
-    /// What was asked of results since the start.
+    /// Lookups of results since the start.
     #[must_use]
     pub(crate) fn reads(&self) -> Reads {
         let core = self.core.borrow();
         Reads { held: core.reused, computed: core.computed }
     }
 
-    /// How often something could not be had since this was last asked.
+    /// Failed lookups since the last call.
     pub(crate) fn take_failed(&mut self) -> BTreeMap<Unavailable, u64> {
         self.core.get_mut().notices.take_failed()
     }
 
-    /// The remarks made since this was last asked.
+    /// Remarks since the last call.
     pub fn take_fresh_remarks(&mut self) -> BTreeSet<Arc<str>> {
         std::mem::take(&mut self.core.get_mut().fresh_remarks)
     }

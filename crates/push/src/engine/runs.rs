@@ -1,4 +1,4 @@
-//! Sorted names cut into runs, so that a change of one resource looks at its run and not at all the others.
+//! Sorted names cut into runs, so that a change of one resource rechecks its run and not all resources.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -7,13 +7,12 @@ use std::sync::Arc;
 use navarch_api::hash::keyed_hash;
 use navarch_api::names::ResourceName;
 
-/// How many names a run has on average: a change looks at as many names as there are in a run, and at as many runs as there
-/// are in the list.
+/// Mean number of names in a run: a change rechecks the names of one run, and all runs of the list.
 const MEAN_RUN_LENGTH: u64 = 32;
-/// The longest run.
+/// Maximum number of names in a run.
 const MAX_RUN: usize = 128;
 
-/// Names that follow each other in a list. As a key it costs the same however many they are.
+/// Consecutive names of a list. As a key its cost is independent of the number of names.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     /// Hash of the names.
@@ -21,7 +20,7 @@ pub(crate) struct Run {
     names: Arc<[ResourceName]>,
 }
 
-/// A sorted list.
+/// A sorted list of names in runs.
 pub(crate) type Runs = Vec<Run>;
 
 impl Run {
@@ -49,8 +48,8 @@ impl Hash for Run {
     }
 }
 
-/// Cuts sorted names. A run ends where a name says so, wherever it stands: names that come and go change the runs that they
-/// are in, and leave the others alone.
+/// Cuts sorted names. The hash of a name decides whether a run ends there, independently of its position: added and
+/// removed names change the runs that contain them, and leave the others unchanged.
 pub(super) fn cut<'a>(names: impl IntoIterator<Item = &'a ResourceName>) -> Runs {
     let mut runs = Vec::new();
     let mut run = Vec::new();
@@ -63,17 +62,17 @@ pub(super) fn cut<'a>(names: impl IntoIterator<Item = &'a ResourceName>) -> Runs
     runs
 }
 
-/// The cut of a list after names came and went: the same as [`cut`] makes of all names. Costs the number of runs, and the names
-/// of those in which something changed.
+/// Updates the runs of a list after names were added and removed: the result is the same as [`cut`] of all names. The
+/// cost is proportional to the number of runs, and the names of changed runs.
 pub(crate) fn update(runs: &Runs, added: &BTreeSet<ResourceName>, removed: &BTreeSet<ResourceName>) -> Runs {
     let mut added = added.iter().peekable();
     let mut removed = removed.iter().peekable();
     let mut new = Runs::with_capacity(runs.len());
-    // What of the runs before is in no new run yet. While there is nothing, an untouched run stays as it is.
+    // Names of old runs that are in no new run yet. While it is empty, an untouched run is kept as it is.
     let mut rest: Vec<ResourceName> = Vec::new();
     for run in runs {
         let Some(last) = run.names.last() else { continue };
-        // The end of the list may have cut the last run short: names that come behind it belong to it.
+        // The last run may be incomplete: names after it belong to it.
         let is_open = !is_last(last) && run.names.len() < MAX_RUN;
         let is_touched = added.peek().is_some_and(|name| is_open || *name <= last)
             || removed.peek().is_some_and(|name| *name <= last);
@@ -85,7 +84,7 @@ pub(crate) fn update(runs: &Runs, added: &BTreeSet<ResourceName>, removed: &BTre
             while let Some(before) = added.next_if(|other| *other < name) {
                 take(before, &mut rest, &mut new);
             }
-            // It is there already.
+            // It is in the list already.
             added.next_if(|other| *other == name);
             while removed.next_if(|other| *other < name).is_some() {}
             if removed.next_if(|other| *other == name).is_none() {
@@ -102,7 +101,7 @@ pub(crate) fn update(runs: &Runs, added: &BTreeSet<ResourceName>, removed: &BTre
     new
 }
 
-/// Puts the next name of a list into the run that is being made, and ends that where it must end.
+/// Appends the next name of a list to the current run, and ends the run if needed.
 fn take(name: &ResourceName, run: &mut Vec<ResourceName>, runs: &mut Runs) {
     run.push(name.clone());
     if is_last(name) || run.len() >= MAX_RUN {
@@ -110,7 +109,7 @@ fn take(name: &ResourceName, run: &mut Vec<ResourceName>, runs: &mut Runs) {
     }
 }
 
-/// Sorts names, takes each once, and cuts them.
+/// Sorts names, removes duplicates, and cuts them.
 pub(super) fn sort_and_cut<'a>(names: impl IntoIterator<Item = &'a ResourceName>) -> Runs {
     let mut names: Vec<&ResourceName> = names.into_iter().collect();
     names.sort_unstable();

@@ -1,4 +1,4 @@
-//! How the push thread answers subscriptions, a slice of work at a time, and calls its [`PushObserver`](crate::observer::PushObserver).
+//! Answering of subscriptions in time slices, and calls of the [`PushObserver`](crate::observer::PushObserver).
 
 use tokio::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::mesh_state::Change;
 use crate::observer::Event;
 
 impl Worker {
-    /// Forgets the streams that have ended.
+    /// Removes ended streams.
     pub(super) fn forget_gone(&mut self) {
         for id in self.gone.take() {
             self.queue.disconnect(id);
@@ -18,12 +18,12 @@ impl Worker {
         }
     }
 
-    /// Whether there are subscriptions to work on.
+    /// Whether subscriptions can be answered.
     pub(super) fn has_work(&self) -> bool {
         self.is_synced() && !self.queue.is_empty()
     }
 
-    /// Works on subscriptions for a while, one slice at a time.
+    /// Answers subscriptions for a limited time, one slice at a time.
     pub(super) fn work(&mut self) {
         let end = Instant::now() + SUBSCRIPTION_WORK_TIME;
         while self.has_work() && Instant::now() < end {
@@ -34,7 +34,7 @@ impl Worker {
         }
     }
 
-    /// Works on one subscription until some time. True when it is answered.
+    /// Works on one subscription until `until`. Returns true when it is answered.
     fn work_on(&mut self, id: ProxyId, waiting: Waiting, until: Instant) -> bool {
         let Waiting { kind, interest, answers } = waiting;
         let is_answered = match &interest {

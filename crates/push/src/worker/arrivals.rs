@@ -1,4 +1,4 @@
-//! When gathered changes were handed over.
+//! When debounced changes were queued.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use tokio::time::Instant;
 use crate::mesh_state::Change;
 use navarch_api::object::ObjectRef;
 
-/// Objects of which it is remembered. More come at once at the start alone.
+/// Maximum number of objects with a stored time. More objects change at once only at the start.
 const MAX_OBJECTS: usize = 256;
 
-/// When the changes that wait for a push were handed over.
+/// When the changes that wait for a push were queued.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     first: Option<Instant>,
-    /// The first of each of some objects.
+    /// The time of the first change of each object, for some objects.
     objects: BTreeMap<ObjectRef, Instant>,
 }
 
 impl Arrivals {
-    /// Changes were handed over at this moment.
+    /// Adds changes that were queued at this time.
     pub(super) fn add(&mut self, came: Instant, changes: &[Change]) {
         self.first.get_or_insert(came);
         for name in changes.iter().filter_map(object_of) {
@@ -30,18 +30,18 @@ impl Arrivals {
         }
     }
 
-    /// When the first change was handed over.
+    /// When the first change was queued.
     pub(super) fn first(&self) -> Option<Instant> {
         self.first
     }
 
-    /// When the first change of an object was handed over; the first change of all, where that is not remembered.
+    /// When the first change of an object was queued; if not stored, when the first of all changes was.
     pub(super) fn of(&self, name: &ObjectRef) -> Option<Instant> {
         self.objects.get(name).copied().or(self.first)
     }
 }
 
-/// The object that a change is about.
+/// The object of a change.
 fn object_of(change: &Change) -> Option<ObjectRef> {
     if let Change::Put(object) = change {
         Some(object.object_ref())

@@ -1,4 +1,4 @@
-//! What is in force, for those who must not keep the push thread going.
+//! Access to the snapshot in force that does not keep the push thread running.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use tokio::sync::watch;
 use crate::context::PushContext;
 use crate::notice::Notice;
 
-/// Shows what is in force. Does not keep the thread going.
+/// Access to the snapshot in force. Does not keep the thread running.
 #[derive(Clone)]
 pub struct CurrentSnapshot {
     pub(super) context: watch::Receiver<Arc<PushContext>>,
-    /// What is counted about results.
+    /// The gauge items of results in force.
     pub(super) notices: watch::Receiver<Arc<BTreeSet<Notice>>>,
 }
 
@@ -23,7 +23,7 @@ impl CurrentSnapshot {
         self.context.borrow().clone()
     }
 
-    /// What is counted about results in force.
+    /// The gauge items of results in force.
     #[must_use]
     pub fn notices(&self) -> Arc<BTreeSet<Notice>> {
         self.notices.borrow().clone()

@@ -6,22 +6,22 @@ use parking_lot::Mutex;
 
 use crate::engine::ProxyId;
 
-/// Streams that have ended and that the thread has not forgotten yet; no more than there were streams. Clones are one list.
+/// Ended streams that the thread has not removed yet; bounded by the number of streams. Clones share one list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gone(Arc<Mutex<Vec<ProxyId>>>);
 
-/// A proxy that the stream which asked for it has not taken. Where it never does, as when its client goes meanwhile, the proxy
-/// is gone.
+/// A proxy that the requesting stream has not claimed. If it never does, for example because its client disconnects,
+/// the proxy is added to the ended ones.
 #[derive(Debug)]
 pub(super) struct Unclaimed {
-    /// The proxy, until it is taken.
+    /// The proxy, until it is claimed.
     id: Option<ProxyId>,
-    /// The list that the stream is added to when it ends.
+    /// The list of ended streams.
     gone: Gone,
 }
 
 impl Gone {
-    /// A stream has ended.
+    /// Adds an ended stream.
     pub(super) fn tell(&self, id: ProxyId) {
         self.0.lock().push(id);
     }
@@ -30,14 +30,14 @@ impl Gone {
         std::mem::take(&mut *self.0.lock())
     }
 
-    /// A proxy that a stream may take.
+    /// A proxy that a stream may claim.
     pub(super) fn unless_claimed(&self, id: ProxyId) -> Unclaimed {
         Unclaimed { id: Some(id), gone: self.clone() }
     }
 }
 
 impl Unclaimed {
-    /// Takes the proxy.
+    /// Claims the proxy.
     pub(super) fn claim(mut self) -> Option<ProxyId> {
         self.id.take()
     }

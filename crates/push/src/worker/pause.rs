@@ -1,13 +1,13 @@
-//! How long changes are gathered after a push.
+//! How long changes are debounced after a push.
 
 use std::time::Duration;
 
-/// How much longer than a push the pause after it is: under a flood of changes pushes take a fifth of the time.
+/// The pause as a multiple of the push's duration: under a flood of changes pushes take a fifth of the time.
 const PAUSE_FACTOR: u32 = 4;
-/// The longest pause: that for which istiod waits before any push.
+/// The longest pause: the time that istiod waits before any push.
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
-/// The pause after a push that took so long.
+/// The pause after a push of this duration.
 pub(super) fn after(took: Duration) -> Duration {
     took.saturating_mul(PAUSE_FACTOR).min(MAX_PAUSE)
 }

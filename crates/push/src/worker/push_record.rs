@@ -1,4 +1,4 @@
-//! The last pushes, as they are remembered.
+//! Records of the last pushes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,46 +12,46 @@ use crate::context::PushContext;
 use crate::engine::Settled;
 use crate::fact::FactKey;
 
-/// Objects of a push that are remembered.
+/// Maximum number of objects in a push record.
 const REMEMBERED_OBJECTS: usize = 32;
 
-/// One push: what caused it and what it did.
+/// One push: its cause and effects.
 #[derive(Clone, Debug)]
 pub struct PushRecord {
     /// Revision of the snapshot.
     pub revision: u64,
-    /// How many facts changed.
+    /// Number of changed facts.
     pub facts: usize,
-    /// The first of them.
+    /// The first changed facts.
     pub changed: Vec<FactKey>,
-    /// The first of the objects that changed.
+    /// The first changed objects.
     pub objects: Vec<ChangedObject>,
-    /// When the first of its changes was handed over by whoever watches; `None` where none was.
+    /// When a source queued the first of its changes; `None` if there was none.
     pub came: Option<Instant>,
     /// When the thread began to work on it.
     pub began: Instant,
-    /// How long the thread worked until the snapshot was in force, of `took`.
+    /// Time from the start until the snapshot was in force; part of `took`.
     pub taken_in: Duration,
-    /// What it did.
+    /// Statistics.
     pub settled: Settled,
-    /// How long the thread worked on it, from taking the changes in to the last collection handed over.
+    /// Total time, from applying the changes to publishing the last collection.
     pub took: Duration,
 }
 
-/// An object that a push is about.
+/// A changed object of a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedObject {
-    /// Which it is.
+    /// Its name.
     pub name: ObjectRef,
-    /// The generation of what is in force since; `None` where it is gone.
+    /// The generation in force after the push; `None` if the object was removed.
     pub generation: Option<i64>,
-    /// When its first change that is in the push was handed over by whoever watches, as far as that is known.
+    /// When a source queued its first change in the push, if known.
     pub came: Option<Instant>,
 }
 
-/// The first of the objects that a push is about.
+/// The first changed objects of a push.
 pub(super) fn objects_of(context: &PushContext, changed: &[FactKey], arrivals: &Arrivals) -> Vec<ChangedObject> {
-    // Of an object of which two versions are in force, some proxies are sent the new one.
+    // If two versions of an object are in force, some proxies get the new one.
     let generation = |name: &ObjectRef| match context.rollouts.get(name) {
         Some(rollout) if rollout.share().is_some() => Some(rollout.generation),
         Some(_) | None => context.objects.any(name).map(|object| object.meta().generation),

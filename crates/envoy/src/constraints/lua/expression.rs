@@ -3,21 +3,21 @@
 use super::lexer::Kind;
 use super::{Fault, Parser};
 
-/// How strongly `not`, `-` and `#` bind.
+/// The binding power of `not`, `-` and `#`.
 const UNARY: u8 = 8;
 
-/// What an expression that starts with a name or parenthesis is.
+/// The kind of an expression that starts with a name or parenthesis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// A place that can be assigned to.
+    /// A variable that can be assigned to.
     Place,
-    /// A call, which is a statement, too.
+    /// A call, which is also a statement.
     Call,
     Value,
 }
 
 impl Parser<'_> {
-    /// Expressions, one at least.
+    /// One or more expressions.
     pub(super) fn expressions(&mut self) -> Result<(), Fault> {
         self.expression(0)?;
         while self.take(",")? {
@@ -80,7 +80,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A name or parenthesis with what follows it.
+    /// A name or parenthesized expression with its suffixes.
     pub(super) fn suffixed(&mut self) -> Result<Shape, Fault> {
         if self.token.kind == Kind::Name {
             self.name()?;
@@ -95,7 +95,7 @@ impl Parser<'_> {
         self.suffixes(Shape::Value)
     }
 
-    /// Members and calls.
+    /// Suffixes: members and calls.
     pub(super) fn suffixes(&mut self, mut shape: Shape) -> Result<Shape, Fault> {
         loop {
             if self.take(".")? {
@@ -118,7 +118,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What a function is called with.
+    /// The arguments of a call.
     fn arguments(&mut self) -> Result<(), Fault> {
         if self.token.kind == Kind::Text {
             return self.advance().map(drop);

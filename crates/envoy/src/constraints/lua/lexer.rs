@@ -1,4 +1,4 @@
-//! The words of a Lua script, as LuaJIT parts them.
+//! The tokens of a Lua script, as in LuaJIT.
 
 use super::Fault;
 
@@ -18,37 +18,37 @@ pub(super) enum Kind {
 /// A token of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
-    /// What it is.
+    /// The kind.
     pub(super) kind: Kind,
-    /// As it is written.
+    /// Its source text.
     pub(super) text: &'a str,
     /// The line on which it ends.
     pub(super) line: usize,
 }
 
-/// The words of the language. `goto` is one only before a name.
+/// The keywords of the language. `goto` is one only before a name.
 const KEYWORDS: [&str; 21] = [
     "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local", "nil", "not", "or",
     "repeat", "return", "then", "true", "until", "while",
 ];
 
-/// Signs, the longer before those that they start with.
+/// Signs, longer ones before their prefixes.
 const SIGNS: [&str; 29] = [
     "...", "..", "==", "~=", "<=", ">=", "::", "+", "-", "*", "/", "%", "^", "#", "(", ")", "{", "}", "[", "]", ";",
     ":", ",", ".", "=", "<", ">", "&", "|",
 ];
 
-/// Parts a script into words.
+/// Splits a script into tokens.
 #[derive(Debug)]
 pub(super) struct Lexer<'a> {
-    /// What is not read yet.
+    /// The unread rest of the script.
     rest: &'a str,
-    /// The line that it starts on.
+    /// The line on which the rest starts.
     line: usize,
 }
 
 impl<'a> Lexer<'a> {
-    /// At the start of a script. A byte order mark and a first line that starts with `#` are skipped.
+    /// A lexer at the start of a script. A byte order mark and a first line that starts with `#` are skipped.
     pub(super) fn new(script: &'a str) -> Self {
         let script = script.strip_prefix('\u{feff}').unwrap_or(script);
         let rest = if script.starts_with('#') { script.find('\n').map_or("", |end| tail(script, end)) } else { script };
@@ -88,7 +88,7 @@ impl<'a> Lexer<'a> {
         ahead.next().is_ok_and(|token| token.kind == Kind::Sign && token.text == "=")
     }
 
-    /// Something is wrong on this line.
+    /// An error on this line.
     fn fault(&self, reason: impl Into<String>) -> Fault {
         Fault { line: self.line, reason: reason.into() }
     }
@@ -101,13 +101,13 @@ impl<'a> Lexer<'a> {
         Token { kind, text, line: self.line }
     }
 
-    /// Takes as many characters as are of a kind.
+    /// Consumes characters while they match.
     fn take_while(&mut self, part: impl Fn(char) -> bool) -> &'a str {
         let length = self.rest.find(|c| !part(c)).unwrap_or(self.rest.len());
         self.token(Kind::Name, length).text
     }
 
-    /// Passes over blanks and comments.
+    /// Skips whitespace and comments.
     fn skip_blank(&mut self) -> Result<(), Fault> {
         loop {
             self.take_while(|c| matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c'));
@@ -180,14 +180,14 @@ fn is_name_part(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || !c.is_ascii()
 }
 
-/// How many `=` the long bracket at the start of a text has.
+/// The number of `=` in the long bracket at the start of a text.
 fn level(text: &str) -> Option<usize> {
     let inner = text.strip_prefix('[')?;
     let equals = inner.len() - inner.trim_start_matches('=').len();
     tail(inner, equals).starts_with('[').then_some(equals)
 }
 
-/// What follows the escape at the start of a text, which is after its backslash.
+/// The text after the escape sequence at its start, whose backslash is already consumed.
 fn after_escape(text: &str) -> Option<&str> {
     let first = text.chars().next()?;
     let rest = tail(text, first.len_utf8());
@@ -212,7 +212,7 @@ fn after_escape(text: &str) -> Option<&str> {
     }
 }
 
-/// Whether a text is a number: of any base and any of LuaJIT's suffixes.
+/// Whether a text is a number, in any base and with any of LuaJIT's suffixes.
 fn is_number(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     let body = ["ull", "ll", "i"].into_iter().find_map(|suffix| lower.strip_suffix(suffix)).unwrap_or(&lower);

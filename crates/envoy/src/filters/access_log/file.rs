@@ -58,10 +58,10 @@ const DEFAULT_FIELDS: [(&str, &str); 24] = [
     ("x_forwarded_for", "%REQ(X-FORWARDED-FOR)%"),
 ];
 
-/// The command that Envoy knows only with a formatter of its own.
+/// The command that requires a formatter extension in Envoy.
 const WITHOUT_QUERY: &str = "%REQ_WITHOUT_QUERY";
 
-/// The log that mesh config describes, in this file. A JSON format that is none falls back to the default fields.
+/// The log of mesh config in this file. An invalid JSON format falls back to the default fields.
 pub(super) fn of_mesh(view: &View<'_>, path: &str, mesh: &MeshConfig) -> AccessLog {
     let whose = "mesh config: accessLogFormat";
     let format = match mesh.access_log_encoding {
@@ -74,7 +74,7 @@ pub(super) fn of_mesh(view: &View<'_>, path: &str, mesh: &MeshConfig) -> AccessL
     in_file(path, format)
 }
 
-/// The log that a provider describes.
+/// The log of a provider.
 pub(super) fn of_provider(view: &View<'_>, name: &str, provider: &EnvoyFileAccessLogProvider) -> AccessLog {
     let whose = format!("mesh config: extensionProviders[{name}].envoyFileAccessLog.logFormat");
     let path = if provider.path.is_empty() { "/dev/stdout" } else { &provider.path };
@@ -106,7 +106,7 @@ pub(super) fn sound_text<'a>(view: &View<'_>, whose: &str, text: &'a str) -> &'a
     }
 }
 
-/// The fields for which Envoy would not refuse the listener.
+/// The fields that Envoy accepts.
 pub(super) fn sound_fields(view: &View<'_>, whose: &str, mut fields: Struct) -> Struct {
     fields.fields.retain(|name, value| {
         let checked = check_value(value);
@@ -118,7 +118,7 @@ pub(super) fn sound_fields(view: &View<'_>, whose: &str, mut fields: Struct) -> 
     fields
 }
 
-/// Checks the formats in a value.
+/// Checks the format strings in a value.
 fn check_value(value: &Value) -> Result<(), String> {
     match &value.kind {
         Some(Kind::StringValue(text)) => substitution::check(text),
@@ -155,7 +155,7 @@ fn json_format(fields: Struct) -> SubstitutionFormatString {
     }
 }
 
-/// The formatters that these formats need.
+/// The formatter extensions that these formats need.
 pub(super) fn formatters<'a>(formats: impl IntoIterator<Item = &'a str>) -> Vec<TypedExtensionConfig> {
     if !formats.into_iter().any(|format| format.contains(WITHOUT_QUERY)) {
         return Vec::new();
@@ -166,7 +166,7 @@ pub(super) fn formatters<'a>(formats: impl IntoIterator<Item = &'a str>) -> Vec<
     }]
 }
 
-/// The text of a JSON string, `None` of anything else.
+/// The text of a JSON string, `None` for anything else.
 pub(super) fn as_text(value: &Value) -> Option<&str> {
     match &value.kind {
         Some(Kind::StringValue(text)) => Some(text),
@@ -189,12 +189,12 @@ pub(super) fn label_fields(labels: &BTreeMap<String, serde_json::Value>) -> Stru
     structure(labels.iter().map(|(name, value)| (name.clone(), value.clone())))
 }
 
-/// A JSON object on the wire.
+/// A JSON object as a Protocol Buffers message.
 fn structure(fields: impl IntoIterator<Item = (String, serde_json::Value)>) -> Struct {
     Struct { fields: fields.into_iter().map(|(name, value)| (name, json_value(value))).collect() }
 }
 
-/// A JSON value on the wire.
+/// A JSON value as a Protocol Buffers message.
 fn json_value(value: serde_json::Value) -> Value {
     let kind = match value {
         serde_json::Value::Null => Kind::NullValue(0),

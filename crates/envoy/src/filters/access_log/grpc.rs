@@ -13,7 +13,7 @@ use navarch_api::mesh::{EnvoyHttpGrpcV3LogProvider, EnvoyTcpGrpcV3LogProvider};
 /// Filter state objects with peer metadata.
 const PEERS: [&str; 2] = ["upstream_peer", "downstream_peer"];
 
-/// The same, and as proxies before 1.24 left it.
+/// The same, including the names of proxies before 1.24.
 pub(super) const PEERS_OF_ALL_VERSIONS: [&str; 6] = [
     "upstream_peer",
     "downstream_peer",
@@ -23,7 +23,7 @@ pub(super) const PEERS_OF_ALL_VERSIONS: [&str; 6] = [
     "wasm.downstream_peer_id",
 ];
 
-/// Requests, to the service of the proxy's configuration.
+/// The log of requests to the service of the proxy's configuration.
 pub(super) fn http_service() -> AccessLog {
     http_log(&HttpGrpcAccessLogConfig {
         common_config: Some(common("http_envoy_accesslog", &bootstrap_cluster(), &PEERS_OF_ALL_VERSIONS)),
@@ -31,12 +31,12 @@ pub(super) fn http_service() -> AccessLog {
     })
 }
 
-/// Connections, to the service of the proxy's configuration, under this name.
+/// The log of connections to the service of the proxy's configuration, under this name.
 pub(super) fn tcp_service(name: &str) -> AccessLog {
     tcp_log(common(name, &bootstrap_cluster(), &PEERS_OF_ALL_VERSIONS))
 }
 
-/// Requests, to a provider.
+/// The log of requests to a provider.
 pub(super) fn http_provider(provider: &EnvoyHttpGrpcV3LogProvider, cluster: &ProviderCluster) -> AccessLog {
     let name = non_empty(&provider.log_name, "http_envoy_accesslog");
     http_log(&HttpGrpcAccessLogConfig {
@@ -47,18 +47,18 @@ pub(super) fn http_provider(provider: &EnvoyHttpGrpcV3LogProvider, cluster: &Pro
     })
 }
 
-/// Connections, to a provider.
+/// The log of connections to a provider.
 pub(super) fn tcp_provider(provider: &EnvoyTcpGrpcV3LogProvider, cluster: &ProviderCluster) -> AccessLog {
     let name = non_empty(&provider.log_name, "tcp_envoy_accesslog");
     tcp_log(provider_common(name, cluster, &provider.filter_state_objects_to_log))
 }
 
-/// `text`, or `default` when it is empty.
+/// `text`, or `default` if it is empty.
 pub(super) fn non_empty<'a>(text: &'a str, default: &'a str) -> &'a str {
     if text.is_empty() { default } else { text }
 }
 
-/// Where and what to log for a provider.
+/// The log destination and content for a provider.
 fn provider_common(name: &str, cluster: &ProviderCluster, state: &[String]) -> CommonGrpcAccessLogConfig {
     let mut config = common(name, cluster, &PEERS);
     if !state.is_empty() {
@@ -67,7 +67,7 @@ fn provider_common(name: &str, cluster: &ProviderCluster, state: &[String]) -> C
     config
 }
 
-/// Where and what to log.
+/// The log destination and content.
 pub(in crate::filters) fn common(name: &str, cluster: &ProviderCluster, state: &[&str]) -> CommonGrpcAccessLogConfig {
     let target = grpc_service::EnvoyGrpc {
         cluster_name: cluster.cluster.clone(),
@@ -86,7 +86,7 @@ pub(in crate::filters) fn common(name: &str, cluster: &ProviderCluster, state: &
     }
 }
 
-/// The cluster that the proxy's bootstrap holds for `envoyAccessLogService`.
+/// The cluster of `envoyAccessLogService` in the proxy's bootstrap.
 fn bootstrap_cluster() -> ProviderCluster {
     ProviderCluster { host: String::new(), cluster: "envoy_accesslog_service".to_owned() }
 }

@@ -11,7 +11,7 @@ use crate::filters::provider::ProviderCluster;
 use navarch_api::mesh::EnvoyOpenTelemetryLogProvider;
 use navarch_push::view::View;
 
-/// The log that a provider describes: its text is the body of entries, its labels are their attributes.
+/// The log of a provider: its text is the body of entries, its labels are their attributes.
 pub(super) fn of_provider(
     view: &View<'_>,
     name: &str,

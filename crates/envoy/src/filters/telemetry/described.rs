@@ -1,4 +1,4 @@
-//! The Telemetries of a proxy, for people to read (`/debug/telemetryz`).
+//! The Telemetries of a proxy, for debugging (`/debug/telemetryz`).
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use navarch_api::object::Object;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// Asks which Telemetries hold for the view's proxy, those of services at a waypoint aside.
+/// Returns the Telemetries of the view's proxy, except those of services at a waypoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DescribeTelemetry;
 
-/// The Telemetries that hold for a proxy, from the widest to the narrowest.
+/// The Telemetries of a proxy, from the widest to the narrowest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TelemetryDescription {
-    /// The one for the mesh: of all of the root namespace.
+    /// The one for the mesh: for the whole root namespace.
     pub root: Option<Arc<Object<Telemetry>>>,
-    /// The one for all of the proxy's namespace, where that is not the root namespace.
+    /// The one for the whole namespace of the proxy, unless that is the root namespace.
     pub namespace: Option<Arc<Object<Telemetry>>>,
-    /// Those that select the proxy or name its Gateway, the oldest first.
+    /// Those that select the proxy or target its Gateway, the oldest first.
     pub workload: Vec<Arc<Object<Telemetry>>>,
 }
 

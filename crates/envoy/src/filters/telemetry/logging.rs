@@ -1,4 +1,4 @@
-//! Which providers log.
+//! Access log providers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,11 @@ use navarch_api::istio::{AccessLogging, TelemetryMode};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The access log providers of the listeners of a class; `None` leaves it to mesh config.
+/// The access log providers of the listeners of a class; `None` means mesh config decides.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::filters) struct LoggingOf {
     pub(in crate::filters) class: ListenerClass,
-    /// The service that the listeners are for, at its waypoint.
+    /// The service of the listeners, at its waypoint.
     pub(in crate::filters) service: Option<PolicyService>,
 }
 
@@ -21,9 +21,9 @@ pub(in crate::filters) struct LoggingOf {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::filters) struct LoggingProvider {
     pub(in crate::filters) name: String,
-    /// Whether it is named, but does not log here.
+    /// Whether it is listed, but disabled here.
     pub(in crate::filters) disabled: bool,
-    /// The CEL expression that entries must fulfil.
+    /// The CEL expression that entries must match.
     pub(in crate::filters) expression: Option<String>,
 }
 
@@ -43,8 +43,8 @@ impl Query for LoggingOf {
     }
 }
 
-/// Lays the levels over the defaults. The last level that names providers names all of them; what wider levels say of those
-/// still counts.
+/// Merges the levels over the defaults. The last level with providers determines the list; settings of wider levels for
+/// these still apply.
 fn merge(levels: &[&[AccessLogging]], defaults: &[&str], side: TelemetryMode) -> Vec<LoggingProvider> {
     let mut in_force: BTreeSet<&str> = defaults.iter().copied().collect();
     if levels.is_empty() {
@@ -86,7 +86,7 @@ fn merge(levels: &[&[AccessLogging]], defaults: &[&str], side: TelemetryMode) ->
     found.into_values().collect()
 }
 
-/// A provider that logs.
+/// An enabled provider.
 fn provider(name: &str, expression: Option<&str>) -> LoggingProvider {
     LoggingProvider { name: name.to_owned(), disabled: false, expression: expression.map(str::to_owned) }
 }

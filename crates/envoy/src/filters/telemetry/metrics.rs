@@ -1,4 +1,4 @@
-//! Which providers count, and what.
+//! Metrics providers and their settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use navarch_push::view::View;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::filters) struct MetricsOf {
     pub(in crate::filters) class: ListenerClass,
-    /// The service that the listeners are for, at its waypoint.
+    /// The service of the listeners, at its waypoint.
     pub(in crate::filters) service: Option<PolicyService>,
 }
 
@@ -35,27 +35,27 @@ pub(in crate::filters) struct CountingProvider {
 /// The metric settings of a provider.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::filters) struct Counting {
-    /// Metrics that are changed, by Istio's names for them, those of others by their own.
+    /// Changed metrics, Istio's by their Prometheus names, others by their own.
     pub(in crate::filters) metrics: Vec<MetricConfig>,
-    /// How often connections are reported while they live.
+    /// The reporting interval of open connections.
     pub(in crate::filters) interval: Option<Duration>,
 }
 
 /// The settings of one provider while levels are merged.
 #[derive(Debug, Default)]
 struct Draft<'a> {
-    /// Whether nothing is counted.
+    /// Whether metrics are disabled.
     disabled: bool,
-    /// How often connections are reported.
+    /// The reporting interval of open connections.
     interval: Option<Duration>,
-    /// Changes, by the name of the metric in the API, or, of a custom one, by its own.
+    /// Changes, by the metric's name in the API; custom metrics by their own.
     changes: BTreeMap<&'a str, Change<'a>>,
 }
 
 /// A change to a metric.
 #[derive(Debug, Default)]
 struct Change<'a> {
-    /// Whether it is dropped.
+    /// Whether the metric is disabled.
     disabled: bool,
     tags: BTreeMap<&'a str, &'a TagOverride>,
 }
@@ -91,8 +91,8 @@ impl Query for MetricsOf {
     }
 }
 
-/// Lays entries over the defaults; providers that do not count are left out. The last entry that names providers names all of
-/// them; what earlier entries say of those still counts.
+/// Merges entries over the defaults; disabled providers are omitted. The last entry with providers determines the list;
+/// settings of earlier entries for these still apply.
 fn merge<'a>(entries: &[&'a Metrics], defaults: &[&'a str], side: TelemetryMode) -> BTreeMap<&'a str, Counting> {
     if entries.is_empty() {
         return defaults.iter().map(|name| (*name, Counting::default())).collect();
@@ -117,16 +117,16 @@ fn merge<'a>(entries: &[&'a Metrics], defaults: &[&'a str], side: TelemetryMode)
     drafts.into_iter().filter(|(_, draft)| !draft.disabled).map(|(name, draft)| (name, draft.finish())).collect()
 }
 
-/// Whether a change is meant for a side.
+/// Whether a change applies to a side.
 fn is_for(selector: Option<&MetricSelector>, side: TelemetryMode) -> bool {
     selector.is_none_or(|selector| selector.mode == TelemetryMode::ClientAndServer || selector.mode == side)
 }
 
-/// The metric that a selector means. `None` is all.
+/// The metric of a selector. `None` means all.
 fn selected(selector: Option<&MetricSelector>) -> Option<&str> {
     let selector = selector?;
     if let Some(custom) = &selector.custom_metric {
-        // A metric may be meant by its name in the API, too.
+        // A custom metric may also be the API name of a metric.
         return Some(custom);
     }
     METRICS.iter().find(|(metric, _)| Some(*metric) == selector.metric).map(|(metric, _)| metric.as_str())
@@ -158,7 +158,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// The name of a metric as Prometheus has it.
+/// The name of a metric in Prometheus.
 fn prometheus_name(name: &str) -> &str {
     METRICS.iter().find(|(metric, _)| metric.as_str() == name).map_or(name, |(_, known)| known)
 }

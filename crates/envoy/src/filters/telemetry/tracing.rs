@@ -1,4 +1,4 @@
-//! How requests are traced.
+//! Tracing settings of Telemetries.
 
 use std::collections::BTreeMap;
 
@@ -11,31 +11,31 @@ use navarch_api::mesh::ExtensionProvider;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// How the listeners of a class trace; `None` leaves it to mesh config.
+/// The tracing of the listeners of a class; `None` means mesh config decides.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::filters) struct TracingOf {
     pub(in crate::filters) class: ListenerClass,
-    /// The service that the listeners are for, at its waypoint.
+    /// The service of the listeners, at its waypoint.
     pub(in crate::filters) service: Option<PolicyService>,
 }
 
-/// How requests are traced.
+/// Tracing settings.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that do not depend on each other, as Telemetry has them")]
 pub(in crate::filters) struct TracingSpec {
-    /// The provider; `None` when there is none of the name that was given.
+    /// The provider; `None` if the name is unknown.
     pub(in crate::filters) provider: Option<ExtensionProvider>,
-    /// Whether nothing is traced.
+    /// Whether tracing is disabled.
     pub(in crate::filters) disabled: bool,
-    /// The share of requests that is traced, in percent; `None` leaves it to the proxy's configuration.
+    /// The percentage of traced requests; `None` means the proxy's configuration decides.
     pub(in crate::filters) sampling: Option<f64>,
-    /// Tags of spans; empty leaves them to the proxy's configuration.
+    /// Tags of spans; empty means those of the proxy's configuration.
     pub(in crate::filters) tags: BTreeMap<String, TracingTag>,
     /// Whether the sampling decision is packed into the request id.
     pub(in crate::filters) use_request_id: bool,
     /// Whether spans get Istio's own tags.
     pub(in crate::filters) istio_tags: bool,
-    /// Whether the context of spans is kept from the next hop.
+    /// Whether the trace context is not propagated to the next hop.
     pub(in crate::filters) keeps_context: bool,
 }
 

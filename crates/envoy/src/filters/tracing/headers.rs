@@ -1,11 +1,11 @@
-//! Headers that go to a tracing service with every request.
+//! Headers of requests to a tracing service.
 
 use navarch_proto::envoy::config::core::v3::{HeaderValue, HeaderValueOption, header_value_option};
 
 use navarch_api::mesh::HttpHeader;
 use navarch_push::view::View;
 
-/// As headers of HTTP requests.
+/// The headers of HTTP requests.
 pub(super) fn of_requests(view: &View<'_>, headers: &[HttpHeader]) -> Vec<HeaderValueOption> {
     let option = |header| HeaderValueOption {
         header: Some(header),
@@ -15,7 +15,7 @@ pub(super) fn of_requests(view: &View<'_>, headers: &[HttpHeader]) -> Vec<Header
     of_calls(view, headers).into_iter().map(option).collect()
 }
 
-/// As metadata of gRPC calls.
+/// The metadata of gRPC calls.
 pub(super) fn of_calls(view: &View<'_>, headers: &[HttpHeader]) -> Vec<HeaderValue> {
     let header = |header: &HttpHeader| HeaderValue {
         key: header.name.clone(),
@@ -25,7 +25,7 @@ pub(super) fn of_calls(view: &View<'_>, headers: &[HttpHeader]) -> Vec<HeaderVal
     headers.iter().map(header).collect()
 }
 
-/// The value, be it written or named by a variable of the control plane's environment.
+/// The value: inline, or from an environment variable of the control plane.
 fn value(view: &View<'_>, header: &HttpHeader) -> String {
     match (&header.value, &header.env_name) {
         (Some(value), _) => value.clone(),

@@ -16,11 +16,11 @@ use navarch_api::mesh::{DynatraceSampler, OpenTelemetryTracingProvider, ServiceA
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
-/// What the proxy is called by OpenTelemetry's conventions for Kubernetes.
+/// The service name of the proxy by OpenTelemetry's conventions for Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServiceName;
 
-/// The tracer of a provider; `None` if a service, or that of the sampler, is not known.
+/// The tracer of a provider; `None` if its service, or that of the sampler, is unknown.
 pub(super) fn config(view: &View<'_>, provider: &OpenTelemetryTracingProvider) -> Option<OpenTelemetryConfig> {
     let target = cluster(view, "opentelemetry", &provider.service, provider.port)?;
     let by_conventions = provider.service_attribute_enrichment == ServiceAttributeEnrichment::OtelSemanticConventions;
@@ -53,7 +53,7 @@ pub(super) fn config(view: &View<'_>, provider: &OpenTelemetryTracingProvider) -
     Some(config)
 }
 
-/// Where attributes of the resource come from. The conventions need the proxy's environment.
+/// The resource detectors. The conventions need the proxy's environment.
 fn detectors(provider: &OpenTelemetryTracingProvider, by_conventions: bool) -> Vec<TypedExtensionConfig> {
     let named = |name: &str, config| TypedExtensionConfig {
         name: format!("envoy.tracers.opentelemetry.resource_detectors.{name}"),
@@ -105,7 +105,7 @@ fn dynatrace(
     })
 }
 
-/// Host and path as one; empty and `.` segments fall away, and `..` takes away the one before it.
+/// Joins host and path; empty and `.` segments are removed, and `..` removes the previous one.
 fn join(host: &str, path: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in host.split('/').chain(path.split('/')) {

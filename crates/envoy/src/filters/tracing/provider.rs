@@ -1,4 +1,4 @@
-//! Tracers as extension providers describe them.
+//! Tracers of extension providers.
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::core::v3::{GrpcService, HttpService, HttpUri, grpc_service, http_uri};
@@ -19,14 +19,14 @@ use navarch_push::view::View;
 pub(super) struct Chosen {
     /// Settings from the provider only.
     pub(super) config: Tracing,
-    /// Whether a sampler of its own decides what is traced.
+    /// Whether the tracer's own sampler decides.
     pub(super) samples_itself: bool,
 }
 
 /// Default timeout of a Zipkin collector.
 const ZIPKIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The tracer that a provider describes; `None` when it describes none, or a service that is not known.
+/// The tracer of a provider; `None` if it has none, or its service is unknown.
 pub(super) fn configure(view: &View<'_>, provider: &ExtensionProvider) -> Option<Chosen> {
     let (tracer, max_tag_length, samples_itself) = if let Some(zipkin) = &provider.zipkin {
         let target = cluster(view, "zipkin", &zipkin.service, zipkin.port)?;
@@ -60,12 +60,12 @@ pub(super) fn configure(view: &View<'_>, provider: &ExtensionProvider) -> Option
     Some(Chosen { config, samples_itself })
 }
 
-/// A tracer of this name and configuration.
+/// A tracer with this name and configuration.
 fn tracer<M: Message + Name>(name: &str, config: &M) -> tracing::Http {
     tracing::Http { name: name.to_owned(), config_type: Some(tracing::http::ConfigType::TypedConfig(pack(config))) }
 }
 
-/// A gRPC service behind a cluster.
+/// The gRPC service of a cluster.
 pub(super) fn grpc_service(target: &ProviderCluster) -> GrpcService {
     let envoy = grpc_service::EnvoyGrpc {
         cluster_name: target.cluster.clone(),
@@ -75,7 +75,7 @@ pub(super) fn grpc_service(target: &ProviderCluster) -> GrpcService {
     GrpcService { target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(envoy)), ..GrpcService::default() }
 }
 
-/// Where an HTTP service takes requests.
+/// The URI of an HTTP service.
 pub(super) fn http_uri(uri: String, cluster: &str, timeout: Option<Duration>) -> HttpUri {
     HttpUri {
         uri,

@@ -19,12 +19,12 @@ use navarch_push::view::View;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TracingSettings;
 
-/// Tracing as the proxy's own configuration has it.
+/// Tracing settings of the proxy's own configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ProxyTracing {
-    /// The bits of the share of requests, in percent (as bits, so that values compare exactly).
+    /// The bits of the sampling percentage (as bits, so that values compare exactly).
     sampling: u64,
-    /// The longest path that is kept; 0 is Envoy's.
+    /// Maximum length of the path tag; 0 means Envoy's default.
     pub(super) max_path_length: u32,
     /// Whether spans get Istio's own tags.
     pub(super) istio_tags: bool,
@@ -32,18 +32,18 @@ pub(super) struct ProxyTracing {
     tags: BTreeMap<String, TagSource>,
 }
 
-/// Where the value of a tag comes from.
+/// The source of a tag's value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum TagSource {
-    /// It is fixed.
+    /// A literal.
     Literal(String),
-    /// From the proxy's environment, or the default.
+    /// An environment variable of the proxy, or the default.
     Environment(String, String),
-    /// From a header of the request, or the default.
+    /// A header of the request, or the default.
     Header(String, String),
 }
 
-/// The labels of the workload that name its service.
+/// The labels of the workload with its canonical service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct CanonicalService;
 
@@ -56,7 +56,7 @@ struct Canonical {
     revision: Option<Arc<str>>,
 }
 
-/// Where the dry run of authorization writes its result: tag, and key of the filter's metadata.
+/// Results of dry-run authorization: tag, and key of the filter's metadata.
 const DRY_RUN_TAGS: [(&str, &str); 4] = [
     ("istio.authorization.dry_run.allow_policy.name", "istio_dry_run_allow_shadow_effective_policy_id"),
     ("istio.authorization.dry_run.allow_policy.result", "istio_dry_run_allow_shadow_engine_result"),
@@ -64,7 +64,7 @@ const DRY_RUN_TAGS: [(&str, &str); 4] = [
     ("istio.authorization.dry_run.deny_policy.result", "istio_dry_run_deny_shadow_engine_result"),
 ];
 
-/// Tags of a peer, and the fields of Istio's object that they are read from.
+/// Tags of a peer, and their fields in Istio's filter state object.
 const PEER_FIELDS: [(&str, &str); 9] = [
     ("workload", "workload"),
     ("namespace", "namespace"),
@@ -108,7 +108,7 @@ impl Query for TracingSettings {
 impl ProxyQuery for TracingSettings {}
 
 impl ProxyTracing {
-    /// The share of requests that are traced, in percent.
+    /// The percentage of traced requests.
     pub(super) fn sampling(&self) -> f64 {
         f64::from_bits(self.sampling)
     }
@@ -129,7 +129,7 @@ impl Query for CanonicalService {
 
 impl ProxyQuery for CanonicalService {}
 
-/// All tags, ordered by name. `given`, if any, replace those of the proxy's configuration.
+/// All tags, ordered by name. `given`, if not empty, replace those of the proxy's configuration.
 pub(super) fn all(
     view: &View<'_>,
     istio_tags: bool,
@@ -150,7 +150,7 @@ pub(super) fn all(
         tags.extend(given.iter().filter_map(|(name, given)| given_tag(view, name, given)));
     }
     tags.retain(|tag| {
-        // Envoy refuses the listener for a tag that reads nothing, or has no name.
+        // Envoy rejects the listener because of a tag without a source or name.
         let is_sound = !tag.tag.is_empty() && tag.r#type.as_ref().is_none_or(names_its_source);
         if !is_sound {
             view.remark(format!(
@@ -214,7 +214,7 @@ fn dry_run_tag(name: &str, key: &str) -> CustomTag {
     tag(name, custom_tag::Type::Metadata(metadata))
 }
 
-/// A tag of a Telemetry. Formats are left out for proxies that do not know them.
+/// A tag of a Telemetry. Formats are omitted for proxies that do not support them.
 fn given_tag(view: &View<'_>, name: &str, given: &TracingTag) -> Option<CustomTag> {
     let TracingTag { literal, environment, header, formatter } = given;
     let source = if let Some(environment) = environment {
@@ -236,13 +236,13 @@ fn given_tag(view: &View<'_>, name: &str, given: &TracingTag) -> Option<CustomTa
     Some(tag(name, source.to_proto()))
 }
 
-/// A tag of this name.
+/// A tag with this name.
 fn tag(name: &str, source: custom_tag::Type) -> CustomTag {
     CustomTag { tag: name.to_owned(), r#type: Some(source) }
 }
 
 impl TagSource {
-    /// As Envoy has it.
+    /// The Envoy message.
     fn to_proto(&self) -> custom_tag::Type {
         match self.clone() {
             Self::Literal(value) => custom_tag::Type::Literal(custom_tag::Literal { value }),

@@ -6,21 +6,21 @@ use serde_json::{Value, json};
 
 use crate::gateway_api::fault::Fault;
 
-/// Whether something is so.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::gateway_api) enum Truth {
     True,
-    /// It is not.
+    /// The condition is false.
     False,
 }
 
 /// A condition without its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::gateway_api) struct Condition {
-    /// Whether it holds.
+    /// The status.
     status: Truth,
     reason: &'static str,
-    /// Why, in words.
+    /// The message.
     message: String,
 }
 
@@ -29,7 +29,7 @@ pub(in crate::gateway_api) struct Condition {
 pub(in crate::gateway_api) struct Conditions(BTreeMap<&'static str, Condition>);
 
 impl Truth {
-    /// As it is written.
+    /// The text in a status.
     fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -45,7 +45,7 @@ impl Condition {
 }
 
 impl Conditions {
-    /// Says that something is so.
+    /// Sets a condition to true.
     pub(in crate::gateway_api) fn good(
         &mut self,
         kind: &'static str,
@@ -55,12 +55,12 @@ impl Conditions {
         self.0.insert(kind, Condition::new(Truth::True, reason, message));
     }
 
-    /// Says that something is not so.
+    /// Sets a condition to false.
     pub(in crate::gateway_api) fn bad(&mut self, kind: &'static str, reason: &'static str, message: impl Into<String>) {
         self.0.insert(kind, Condition::new(Truth::False, reason, message));
     }
 
-    /// Says that something is not so because of a fault.
+    /// Sets a condition to false because of a fault.
     pub(in crate::gateway_api) fn fault(&mut self, kind: &'static str, fault: &Fault) {
         self.bad(kind, fault.reason, fault.message.clone());
     }
@@ -69,14 +69,14 @@ impl Conditions {
         self.0.insert(kind, condition);
     }
 
-    /// Says more in the message of a condition.
+    /// Appends to the message of a condition.
     pub(in crate::gateway_api) fn append(&mut self, kind: &'static str, text: &str) {
         if let Some(condition) = self.0.get_mut(kind) {
             condition.message.push_str(text);
         }
     }
 
-    /// As a status holds them, for an object of this generation. When each last changed is for the writer to say.
+    /// The JSON form, for an object of this generation. The writer sets the transition times.
     pub(in crate::gateway_api) fn to_json(&self, generation: i64) -> Value {
         let write = |(kind, condition): (&&str, &Condition)| {
             json!({

@@ -20,9 +20,9 @@ use navarch_api::names::Namespace;
 use navarch_api::object::{NamespacedName, Object};
 use navarch_push::view::View;
 
-/// The annotation that names the type of addresses to report.
+/// The annotation with the type of addresses to report.
 const ADDRESS_TYPE: &str = "networking.istio.io/address-type";
-/// In place of the listeners: those whose status is kept.
+/// The field in place of the listeners with those whose status is kept.
 const KEPT_LISTENERS: &str = "keptListeners";
 /// The condition for accepting clients without valid certificates.
 const INSECURE: &str = "InsecureFrontendValidationMode";
@@ -76,7 +76,7 @@ pub(super) fn gateway(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
     Some(Value::Object(status))
 }
 
-/// The status of a Gateway of another network: it is taken as it is.
+/// The status of a Gateway of another network: it is always accepted.
 fn remote(gateway: &Object<KubernetesGateway>) -> Value {
     let mut conditions = Conditions::default();
     conditions.good("Accepted", "Accepted", "Resource accepted");
@@ -90,7 +90,7 @@ fn remote(gateway: &Object<KubernetesGateway>) -> Value {
     })
 }
 
-/// How many ListenerSets a Gateway has that work, and the ports of their listeners that do.
+/// The number of valid ListenerSets of a Gateway, and the ports of their valid listeners.
 fn listener_set_ports(view: &View<'_>, gateway: &NamespacedName) -> (usize, BTreeSet<u32>) {
     let (mut count, mut ports) = (0, BTreeSet::new());
     for set in listener_sets_of(view, gateway).iter() {
@@ -108,12 +108,12 @@ fn is_unread(services: &[String], fault: Option<&Fault>) -> bool {
     services.is_empty() && fault.is_some()
 }
 
-/// Listeners of which is known that no route is at them, and no more.
+/// The status of listeners without attached routes and without conditions.
 fn without_routes(listeners: &[Listener]) -> Value {
     listeners.iter().map(|listener| json!({ "name": listener.name, "attachedRoutes": 0 })).collect()
 }
 
-/// Says whether a Gateway is taken.
+/// Sets whether a Gateway is accepted.
 fn accept(built: &BuiltGateway, conditions: &mut Conditions) {
     let valid = built.listeners.iter().filter(|listener| listener.is_valid).count();
     match (&built.fault, valid) {
@@ -156,7 +156,7 @@ fn client_certificate_fault(view: &View<'_>, gateway: &Object<KubernetesGateway>
     })
 }
 
-/// Says whether proxies are there.
+/// Sets whether proxies exist.
 fn programmed(services: &[String], instances: &Instances) -> Condition {
     if services.is_empty() {
         let message = "Failed to assign to any requested addresses";
@@ -183,7 +183,7 @@ fn programmed(services: &[String], instances: &Instances) -> Condition {
     Condition::new(Truth::True, "Programmed", message)
 }
 
-/// Texts as people list them.
+/// Joins texts as an English list.
 fn joined(texts: &[String]) -> String {
     match texts {
         [] => String::new(),
@@ -193,8 +193,7 @@ fn joined(texts: &[String]) -> String {
     }
 }
 
-/// Where a Gateway is reached: from outside; where that is nowhere, within the cluster. None is known is not that there is none
-/// any more.
+/// The addresses of a Gateway: external ones, else in-cluster ones. While none is known, the previous ones are kept.
 fn addresses(gateway: &Object<KubernetesGateway>, controller: Controller, instances: &Instances) -> Vec<Value> {
     let mut addresses: Vec<String> = instances.external.iter().cloned().collect();
     if addresses.is_empty() {

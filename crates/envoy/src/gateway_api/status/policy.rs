@@ -43,7 +43,7 @@ pub(super) fn backend(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
     Some(write(view, forms.as_ref().as_ref()?, generation, &BACKEND))
 }
 
-/// A status of what was read.
+/// The status of a translated policy.
 fn write(view: &View<'_>, forms: &PolicyForms, generation: i64, words: &StatusFields) -> Value {
     let entry = |reference: Value, controller: &str, conditions: Value| {
         let members = [
@@ -73,7 +73,7 @@ fn write(view: &View<'_>, forms: &PolicyForms, generation: i64, words: &StatusFi
     Value::Object([(words.list.to_owned(), Value::Array(entries))].into_iter().collect())
 }
 
-/// A target as it is written.
+/// A target reference as JSON.
 fn target_ref(target: &PolicyTarget) -> Value {
     let mut written = Map::new();
     written.insert("group".to_owned(), json!(target.group));

@@ -21,7 +21,7 @@ pub(super) fn status(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
         let Some(common) = route.common(view) else { continue };
         for attachment in view.get(&ParentsOf(route.clone())).iter() {
             let Some(reference) = common.parents.get(attachment.reference) else { continue };
-            // Parents of every kind count, and by name alone: a ListenerSet and a Service are called Gateways, too.
+            // Parents of every kind are compared by name only: ListenerSets and Services are reported as Gateways, too.
             let named = reference.namespace.as_deref().filter(|named| !named.is_empty());
             let own = common.meta.key.namespace.as_str();
             let parent = NamespacedName::new(named.unwrap_or(own), &reference.name);
@@ -51,7 +51,7 @@ pub(super) fn status(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
         conditions.set("Accepted", accepted);
         conditions.set("ResolvedRefs", resolved.clone());
         json!({
-            // istiod writes the group of its own Gateways, and readers rely on it.
+            // istiod writes the group of its own Gateways, and clients depend on it.
             "parentRef": {
                 "group": "networking.istio.io",
                 "kind": "Gateway",
@@ -62,12 +62,12 @@ pub(super) fn status(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
         })
     });
     let entries: Vec<Value> = entries.collect();
-    // Where there is none the list is left out, as istiod does.
+    // As in istiod, an empty list is omitted.
     let entries = if entries.is_empty() { Value::Null } else { Value::Array(entries) };
     Some(json!({ "parents": entries }))
 }
 
-/// Whether the pool's endpoint picker is there.
+/// Whether the pool's endpoint picker exists.
 fn resolved(view: &View<'_>, pool: &Object<InferencePool>) -> Condition {
     let bad = |message: String| Condition::new(Truth::False, "InvalidExtensionRef", message);
     let Some(picker) = &pool.spec.endpoint_picker_ref else { return bad("ExtensionRef not defined".to_owned()) };

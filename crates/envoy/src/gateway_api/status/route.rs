@@ -31,7 +31,7 @@ pub(super) fn status(view: &View<'_>, name: &RouteName) -> Option<Value> {
         });
         parents.push((text_of(reference, &route.meta.key.namespace), parent));
     }
-    // The order in which istiod adds them.
+    // The order of istiod.
     parents.sort_by(|(a, _), (b, _)| b.cmp(a));
     Some(json!({ "parents": parents.into_iter().map(|(_, parent)| parent).collect::<Vec<_>>() }))
 }
@@ -66,7 +66,7 @@ fn conditions(view: &View<'_>, name: &RouteName, attachments: &[&Attachment], am
     conditions
 }
 
-/// A reference as it is written.
+/// A parent reference as JSON.
 fn parent_ref(reference: &ParentReference) -> Value {
     let ParentReference { group, kind, namespace, name, section_name, port } = reference;
     let mut written = Map::new();

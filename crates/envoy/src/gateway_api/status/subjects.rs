@@ -1,4 +1,4 @@
-//! Which objects have a status: a list that is kept while routes come and go, for there may be tens of thousands.
+//! The objects with a status: an incrementally updated list, since there may be tens of thousands of routes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ pub(super) struct SubjectList {
 
 type Names = BTreeSet<ResourceName>;
 
-/// Those of the routes of one part of all.
+/// The names for the routes of one part.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RoutesIn(u8);
 
-/// Those of all other objects.
+/// The names for all other objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Others;
 
@@ -100,7 +100,7 @@ impl Query for Subjects {
 
 impl PartialEq for SubjectList {
     fn eq(&self, other: &Self) -> bool {
-        // The input is not compared: the result is determined by it.
+        // The input is not compared: it determines the result.
         self.names == other.names
     }
 }

@@ -1,4 +1,4 @@
-//! The filter chains of a gateway's listener, server by server.
+//! The filter chains of a gateway's listener, by server.
 
 use navarch_proto::envoy::config::core::v3::Http3ProtocolOptions;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::CodecType;
@@ -16,12 +16,12 @@ use navarch_api::istio::ServerTlsSettings;
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
 
-/// The listener that chains are made for.
+/// The listener of the chains.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ListenerContext<'a> {
     pub(super) listener: &'a str,
     pub(super) port: u16,
-    /// What its connections come over.
+    /// The transport of its connections.
     pub(super) transport: Transport,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn of_groups(view: &View<'_>, at: ListenerContext<'_>, groups: &[Serv
     let mut taken = l4::TakenSni::default();
     for group in groups {
         if group.key.protocol.is_http() {
-            // Plain HTTP shows its host only within requests: routes tell the servers apart.
+            // Plain HTTP has its host only in requests: routes distinguish the servers.
             let chain = http_chain(view, at, "", group.key.protocol, &group.route_name);
             chains.push(GatewayChain { chain, tls: None });
             continue;
@@ -51,7 +51,7 @@ fn of_server(
     taken: &mut l4::TakenSni,
 ) -> Vec<GatewayChain> {
     match server.handling() {
-        // Such servers have groups of their own.
+        // Such servers have their own groups.
         Handling::Http => Vec::new(),
         Handling::Https(tls) => {
             let chain = http_chain(view, at, &server.server.name, server.protocol, &server.route_name);
@@ -76,12 +76,12 @@ fn of_server(
     }
 }
 
-/// A chain that takes connections as they are.
+/// A chain that does not terminate TLS.
 fn unopened(chain: Chain) -> GatewayChain {
     GatewayChain { chain, tls: None }
 }
 
-/// A chain that ends TLS for the server's hosts.
+/// A chain that terminates TLS for the server's hosts.
 fn ending_tls(
     view: &View<'_>,
     server: &PlannedServer,
@@ -93,7 +93,7 @@ fn ending_tls(
     GatewayChain { chain: Chain { sni: server.sni_hosts(), ..chain }, tls: Some(context) }
 }
 
-/// A chain for HTTP, its routes by name. `stat_prefix` is empty where the listener's name is to count.
+/// An HTTP chain with routes by RDS. If `stat_prefix` is empty, the listener's name is used.
 fn http_chain(view: &View<'_>, at: ListenerContext<'_>, stat_prefix: &str, protocol: Protocol, routes: &str) -> Chain {
     let mut manager = connection_manager(
         view,
@@ -106,7 +106,7 @@ fn http_chain(view: &View<'_>, at: ListenerContext<'_>, stat_prefix: &str, proto
         },
     );
     if !stat_prefix.is_empty() {
-        // A name that the user gave stands as it is, without the mark at its end.
+        // A user-defined name is used as it is, without a delimiter at its end.
         stat_prefix.clone_into(&mut manager.stat_prefix);
     }
     manager.http_protocol_options.get_or_insert_default();

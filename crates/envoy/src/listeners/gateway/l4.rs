@@ -17,15 +17,15 @@ use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::NamespacedName;
 use navarch_push::view::View;
 
-/// What a VirtualService was made from, as `kind/name.namespace`.
+/// The source objects of a VirtualService, as `kind/name.namespace`.
 const PARENTS: &str = "internal.istio.io/parents";
 
-/// The SNI names that passed-on chains of a listener match: Envoy refuses a name that comes twice.
+/// The SNI names of pass-through chains of a listener: Envoy rejects duplicate names.
 #[derive(Debug, Default)]
 pub(super) struct TakenSni(BTreeSet<String>);
 
 impl TakenSni {
-    /// Takes names. False if any of them is taken already; then none is.
+    /// Adds names. Returns false, without adding any, if one of them exists already.
     fn take(&mut self, names: &[String]) -> bool {
         let free = names.iter().all(|name| !self.0.contains(name));
         if free {
@@ -35,7 +35,7 @@ impl TakenSni {
     }
 }
 
-/// The hosts of a server, indexed once for each namespace whose VirtualServices claim some.
+/// The hosts of a server, indexed once for each namespace with VirtualServices for some of them.
 struct ServerHosts<'a> {
     server: &'a PlannedServer,
     open_to: BTreeMap<Namespace, HostIndex<'a, ()>>,
@@ -56,7 +56,7 @@ impl<'a> ServerHosts<'a> {
     }
 }
 
-/// The filters of the first TCP route that is for a server. `None` if there is none.
+/// The filters of the first TCP route for a server, if any.
 pub(super) fn tcp_filters(view: &View<'_>, server: &PlannedServer) -> Option<Vec<Filter>> {
     let port = listen_port(server);
     let mut claims = ServerHosts::new(server);
@@ -84,7 +84,7 @@ pub(super) fn tcp_filters(view: &View<'_>, server: &PlannedServer) -> Option<Vec
     None
 }
 
-/// A TLSRoute of the Gateway API has TLS routes also where the server ends TLS.
+/// A TLSRoute of the Gateway API also has TLS routes for servers that terminate TLS.
 fn ended_tls_route<'a>(
     view: &View<'_>,
     server: &PlannedServer,
@@ -105,7 +105,7 @@ fn ended_tls_route<'a>(
     spec.tls.iter().find(fits).map(|route| &route.route)
 }
 
-/// The chains of all TLS routes that are for a server which passes TLS on.
+/// The chains of all TLS routes for a server that passes TLS through.
 pub(super) fn tls_chains(view: &View<'_>, server: &PlannedServer, taken: &mut TakenSni) -> Vec<Chain> {
     let port = listen_port(server);
     let mut claims = ServerHosts::new(server);
@@ -128,7 +128,7 @@ pub(super) fn tls_chains(view: &View<'_>, server: &PlannedServer, taken: &mut Ta
     chains
 }
 
-/// The port as routes see it: the one that the Gateway declares, whatever the proxy listens to.
+/// The port for routes: the one in the Gateway, whatever the listening port.
 fn listen_port(server: &PlannedServer) -> ListenPort {
     let name = server.server.port.as_ref().map(|port| port.name.clone()).unwrap_or_default();
     ListenPort { number: server.port, name, protocol: server.protocol }

@@ -1,4 +1,4 @@
-//! Chains of servers that pass TLS on to the cluster that the SNI names (`AUTO_PASSTHROUGH`).
+//! Chains of servers that pass TLS through to the cluster named by the SNI (`AUTO_PASSTHROUGH`).
 
 use super::super::destination::sni_routed_filters;
 use super::super::filter_chain::Chain;
@@ -13,8 +13,8 @@ use navarch_registry::protocol::Protocol;
 
 /// A chain for each port and subset of the services of the mesh whose hosts are among `hosts`.
 ///
-/// Only connections that offer the protocols of Istio's mutual TLS match: nobody comes past it this way, as a client without
-/// it is not let in behind.
+/// Only connections with the ALPN protocols of Istio's mutual TLS match. Other clients cannot bypass it, since the
+/// server rejects them.
 pub(super) fn chains(view: &View<'_>, hosts: &[String]) -> Vec<Chain> {
     let mut chains = Vec::new();
     for key in sidecar_scope::visible_services(view).iter() {

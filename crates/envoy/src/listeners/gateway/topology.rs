@@ -17,7 +17,7 @@ pub(super) struct TopologyOfProxy;
 pub(super) struct Topology {
     /// The number of trusted proxies for `X-Forwarded-For`.
     trusted_proxies: u32,
-    /// What becomes of the client's certificate.
+    /// The handling of the client's certificate header.
     client_cert: ForwardClientCertDetails,
     /// Whether connections start with the PROXY protocol.
     pub(super) proxy_protocol: bool,
@@ -46,11 +46,11 @@ impl Query for TopologyOfProxy {
 impl ProxyQuery for TopologyOfProxy {}
 
 impl Topology {
-    /// Tells a connection manager.
+    /// Applies the topology to a connection manager.
     pub(super) fn apply(&self, manager: &mut HttpConnectionManager) {
         manager.xff_num_trusted_hops = self.trusted_proxies;
         manager.forward_client_cert_details = forward_client_cert(self.client_cert).into();
-        // Details of the certificate are added only where the gateway itself writes the header.
+        // Certificate details are added only if the gateway itself sets the header.
         manager.set_current_client_cert_details = match self.client_cert {
             ForwardClientCertDetails::AppendForward | ForwardClientCertDetails::SanitizeSet => {
                 Some(SetCurrentClientCertDetails {

@@ -1,4 +1,4 @@
-//! One planned listener, and what becomes of it when several services want it.
+//! One planned listener, and conflicts between services for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use navarch_registry::protocol::Protocol;
 /// A listener with the services that share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::listeners) struct PlannedListener {
-    /// Its addresses, the main one first.
+    /// Its addresses, the primary one first.
     pub(in crate::listeners) binds: Vec<String>,
-    /// Whether it really binds, rather than be handed connections.
+    /// Whether it binds to the port, rather than receive redirected connections.
     pub(in crate::listeners) binds_to_port: bool,
     /// Its port, 0 for a Unix socket.
     pub(in crate::listeners) port: u16,
-    /// Its filter chains before they are built: first what the first service brought, which stands as it is, then what each
-    /// later one adds unless a chain before it matches the same.
+    /// Its planned filter chains: first those of the first service, unchanged, then those of each later one that do not
+    /// conflict with an earlier chain.
     pub(in crate::listeners) groups: Vec<Vec<ChainPlan>>,
 }
 
-/// Filter chains of a listener before they are built.
+/// Planned filter chains of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::listeners) enum ChainPlan {
     Http(HttpChainPlan),
@@ -30,28 +30,28 @@ pub(in crate::listeners) enum ChainPlan {
     Tcp(TcpChainPlan),
 }
 
-/// A filter chain for HTTP. It holds nothing of the service that brought it, but where that is a wildcard.
+/// An HTTP filter chain. It contains no reference to its service, except for wildcard services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::listeners) struct HttpChainPlan {
-    /// The name of its routes.
+    /// The name of its route configuration.
     pub(in crate::listeners) routes: String,
-    /// What the port declares.
+    /// The declared protocol of the port.
     pub(in crate::listeners) protocol: Protocol,
-    /// Whether it takes plain HTTP only, and leaves the rest to other chains.
+    /// Whether it matches plain HTTP only, and leaves other connections to other chains.
     pub(in crate::listeners) sniffs: bool,
-    /// The service, where requests are resolved by the name that they carry.
+    /// The service, if requests are resolved by their host.
     pub(in crate::listeners) resolved_by_name: Option<(usize, ServiceRef)>,
 }
 
 /// Filter chains of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::listeners) struct TcpChainPlan {
-    /// The place of the egress listener that imports the service.
+    /// The index of the egress listener that imports the service.
     pub(in crate::listeners) egress: usize,
     pub(in crate::listeners) service: ServiceRef,
-    /// The port that is listened on.
+    /// The listening port.
     pub(in crate::listeners) port: ListenPort,
-    /// The main address.
+    /// The primary address.
     pub(in crate::listeners) bind: String,
     /// The ranges that identify the service; empty if the address does.
     pub(in crate::listeners) cidrs: Vec<String>,
@@ -59,7 +59,7 @@ pub(in crate::listeners) struct TcpChainPlan {
     pub(in crate::listeners) by_pod: bool,
 }
 
-/// A port that is listened on: that of a service, or what a Sidecar declares.
+/// A listening port: that of a service, or of a Sidecar.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::listeners) struct ListenPort {
     pub(in crate::listeners) number: u16,
@@ -68,57 +68,57 @@ pub(in crate::listeners) struct ListenPort {
     pub(in crate::listeners) protocol: Protocol,
 }
 
-/// A service port that wants a listener.
+/// A service port to be added.
 pub(super) struct Request<'a> {
-    /// The place of the egress listener.
+    /// The index of the egress listener.
     pub(super) egress: usize,
     pub(super) service: &'a ServiceRef,
-    /// What matters of it.
+    /// The properties that determine its listeners.
     pub(super) shape: &'a ServiceShape,
     pub(super) port: &'a ListenPort,
     /// The addresses to listen on.
     pub(super) binds: Vec<String>,
-    /// The ranges of the service, where the address is not its own.
+    /// The ranges of the service, if the address is not its own.
     pub(super) cidrs: Vec<String>,
     /// Whether the ranges are the addresses of one pod.
     pub(super) by_pod: bool,
-    /// Whether the listener really binds.
+    /// Whether the listener binds to the port.
     pub(super) to_port: bool,
 }
 
-/// What kind of listener a protocol needs.
+/// The kind of listener of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Http,
-    /// Bytes.
+    /// TCP.
     Tcp,
-    /// Whatever is found.
+    /// Detected by an inspector.
     Sniffed,
 }
 
-/// A planned listener and what may still join it.
+/// A planned listener and which services may join it.
 struct Entry {
     listener: PlannedListener,
-    /// Its protocol: that of the first service, until one of another kind joins.
+    /// Its protocol: that of the first service, until a service with another kind joins.
     protocol: Protocol,
-    /// Whether nothing may join it any more.
+    /// Whether no further service may join it.
     locked: bool,
 }
 
 /// Listeners by name.
 pub(super) struct Entries {
     by_name: BTreeMap<String, Entry>,
-    /// All addresses, in the proxy's family.
+    /// The wildcard address in the proxy's family.
     wildcard: &'static str,
 }
 
 impl Entries {
-    /// None yet.
+    /// An empty plan.
     pub(super) fn new(wildcard: &'static str) -> Self {
         Self { by_name: BTreeMap::new(), wildcard }
     }
 
-    /// Lets nothing join what is there.
+    /// Locks all existing entries.
     pub(super) fn lock(&mut self) {
         self.by_name.values_mut().for_each(|entry| entry.locked = true);
     }
@@ -127,7 +127,7 @@ impl Entries {
         self.by_name.into_iter().map(|(name, entry)| (name, Arc::new(entry.listener))).collect()
     }
 
-    /// Makes a listener, or has the service join the one that is there, as far as they go together.
+    /// Adds a listener, or adds the service to the existing one, as far as they are compatible.
     pub(super) fn add(&mut self, name: String, request: Request<'_>) {
         let kind = kind_of(request.port.protocol);
         let protocol = request.port.protocol;
@@ -145,7 +145,7 @@ impl Entries {
         }
         let is_tcp = current.protocol.is_tcp();
         if kind == Kind::Http && !is_tcp || server_speaks_first(protocol, current.protocol) {
-            // Routes tell HTTP services apart; and no inspector may wait for the first bytes of some protocols.
+            // Routes distinguish HTTP services; and no inspector may wait for the first bytes of some protocols.
             return;
         }
         if kind == Kind::Sniffed && current.protocol.is_http() {
@@ -181,7 +181,7 @@ fn new_entry(request: Request<'_>, kind: Kind, wildcard: &str) -> Entry {
     Entry { listener, protocol, locked: false }
 }
 
-/// What kind of listener a protocol needs.
+/// The kind of listener of a protocol.
 fn kind_of(protocol: Protocol) -> Kind {
     if protocol.is_http() {
         Kind::Http
@@ -192,7 +192,7 @@ fn kind_of(protocol: Protocol) -> Kind {
     }
 }
 
-/// Whether one of two different protocols has the server speak first: they cannot share a port.
+/// Whether in one of two different protocols the server sends first: such protocols cannot share a port.
 fn server_speaks_first(incoming: Protocol, existing: Protocol) -> bool {
     let first = |protocol| matches!(protocol, Protocol::Mongo | Protocol::MySql);
     incoming != existing && (first(incoming) || first(existing))
@@ -213,7 +213,7 @@ impl Request<'_> {
         let routes = if self.port.number == 0 {
             bind.to_owned()
         } else if kind == Kind::Sniffed && bind != wildcard {
-            // The address is the service's own, and so are its routes.
+            // The address is the service's own, and so is its route configuration.
             format!("{}:{}", self.shape.host, self.port.number)
         } else {
             self.port.number.to_string()
@@ -227,7 +227,7 @@ impl Request<'_> {
         })
     }
 
-    /// Those for anything else.
+    /// The chains for other protocols.
     fn tcp(&self) -> ChainPlan {
         ChainPlan::Tcp(TcpChainPlan {
             egress: self.egress,

@@ -1,4 +1,4 @@
-//! The pods behind headless services, each of which has listeners of its own.
+//! The pods of headless services, each of which has its own listeners.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,33 +9,33 @@ use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
 
-/// What stands behind a service port.
+/// The endpoints of a service port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pods {
-    /// Whether there is any endpoint, if only one with a name in place of addresses.
+    /// Whether there is any endpoint, including those with host names instead of addresses.
     pub(super) any: bool,
-    /// The addresses of each endpoint, sorted, each once; those with names in place of addresses are left out.
+    /// The addresses of each endpoint, sorted, each once; endpoints with host names are omitted.
     pub(super) addresses: Vec<Vec<Arc<str>>>,
 }
 
-/// What stands behind a service port.
+/// The endpoints of a service port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PodAddresses {
     service: ServiceKey,
     port: u16,
 }
 
-/// The proxy's own address, if it is that of an endpoint of a service port.
+/// The proxy's own address, if an endpoint of a service port has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct OwnAddressAmong(PodAddresses);
 
-/// What stands behind a service port.
+/// The endpoints of a service port.
 pub(super) fn pods(view: &View<'_>, service: &ServiceRef, port: u16) -> Arc<Pods> {
     view.get(&PodAddresses { service: service.key.clone(), port })
 }
 
-/// The proxy's own address, if it is among these: its workload sends nothing to itself through the proxy. Only proxies of
-/// it distinguishes the pods behind the service.
+/// The proxy's own address, if it is among these: a workload does not connect to itself through the proxy. Only proxies
+/// of the service's pods are split by this attribute.
 pub(super) fn own_address(view: &View<'_>, service: &ServiceRef, port: u16) -> Arc<Option<Arc<str>>> {
     view.derived(&OwnAddressAmong(PodAddresses { service: service.key.clone(), port }))
 }

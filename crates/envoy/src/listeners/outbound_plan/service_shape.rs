@@ -1,4 +1,4 @@
-//! What of a service decides about its listeners.
+//! The properties of a service that determine its listeners.
 
 use std::sync::Arc;
 
@@ -9,34 +9,34 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Registry, Resolution};
 
-/// What matters of a service of an egress listener. Changes less often than the service itself.
+/// The properties of a service of an egress listener. They change less often than the service itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ServiceShapeOf {
-    /// The place of the egress listener.
+    /// The index of the egress listener.
     pub(super) egress: usize,
     pub(super) service: ServiceRef,
 }
 
-/// What of a service decides about its listeners.
+/// The properties of a service that determine its listeners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one service")]
 pub(super) struct ServiceShape {
-    /// It is another name of another service, which has the listeners.
+    /// Whether it is an alias of another service, which has the listeners.
     pub(super) is_alias: bool,
-    /// Whether it stems from Kubernetes.
+    /// Whether it is a Kubernetes Service.
     pub(super) is_kubernetes: bool,
     /// Whether connections go to the original destination.
     pub(super) is_passthrough: bool,
     /// Whether it selects workloads by labels.
     pub(super) has_selector: bool,
-    /// Whether its host is resolved by the name that requests carry.
+    /// Whether its host is resolved by the host in requests.
     pub(super) resolves_by_name: bool,
     pub(super) host: Arc<str>,
-    /// Its main address for the proxy.
+    /// Its primary address for the proxy.
     pub(super) address: Arc<str>,
     /// Its other addresses.
     pub(super) extra: Vec<Arc<str>>,
-    /// Its ports, as far as they are imported.
+    /// Its imported ports.
     pub(super) ports: Vec<ListenPort>,
 }
 

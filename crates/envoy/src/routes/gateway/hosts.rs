@@ -1,4 +1,4 @@
-//! Which virtual hosts a gateway's route configuration has: the hosts of its servers that VirtualServices claim.
+//! The virtual hosts of a gateway's route configuration: the hosts of its servers with VirtualServices.
 //!
 //! Names only: the routes of each host are encoded separately ([`HostBytes`](super::virtual_host::HostBytes)).
 
@@ -28,11 +28,11 @@ pub(super) struct HostsOfRoutes {
 pub(super) struct HostTable {
     /// By name, cut into runs.
     pub(super) runs: Vec<Run<Arc<GatewayHost>>>,
-    /// The same by parts of all names.
+    /// The same by parts of names.
     parts: Vec<Arc<Vec<Arc<GatewayHost>>>>,
 }
 
-/// The virtual hosts of one part of all names.
+/// The virtual hosts of one part of names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct HostsIn {
     /// The route configuration.
@@ -43,14 +43,14 @@ struct HostsIn {
 /// One virtual host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct GatewayHost {
-    /// Its name: the first of its hosts, with the port that the server declares.
+    /// Its name: the first of its hosts, with the declared port of the server.
     pub(super) name: String,
     pub(super) domains: Vec<String>,
-    /// Where its routes come from, in order.
+    /// The sources of its routes, in order.
     pub(super) sources: Vec<RouteSource>,
-    /// Whether it answers plain HTTP with a redirect to HTTPS.
+    /// Whether plain HTTP is redirected to HTTPS.
     pub(super) requires_tls: bool,
-    /// The VirtualService that claimed it first; `None` where it only redirects.
+    /// The first VirtualService with this host; `None` if it only redirects.
     pub(super) owner: Option<NamespacedName>,
 }
 
@@ -62,20 +62,21 @@ pub(super) struct HostNamed {
     pub(super) name: String,
 }
 
-/// Virtual hosts in the making, by host.
+/// Virtual hosts under construction, by host.
 struct Hosts<'a> {
     view: &'a View<'a>,
     /// Whether HTTP/3 is advertised.
     advertises_http3: bool,
-    /// Those that are known.
+    /// The virtual hosts so far.
     found: BTreeMap<String, GatewayHost>,
-    /// The source of a VirtualService's routes on a gateway: the first server on which it has routes decides for the others.
+    /// The source of a VirtualService's routes on a gateway: the first server on which it has routes is used for the
+    /// others.
     sources: KeyedMap<(Arc<str>, NamespacedName), RouteSource>,
 }
 
 /// The VirtualServices of a gateway, found by their hosts: there may be as many servers as VirtualServices.
 struct Bound<'a> {
-    /// In the order in which they count.
+    /// In order of precedence.
     virtual_services: &'a [NamedHosts],
     /// Their hosts, with the index of the VirtualService.
     hosts: HostIndex<'a, usize>,
@@ -109,7 +110,7 @@ impl Query for HostsOfRoutes {
 }
 
 impl HostTable {
-    /// Of these, by name.
+    /// A table of these, sorted by name.
     fn new(hosts: Vec<GatewayHost>) -> Self {
         let hosts: Vec<Arc<GatewayHost>> = hosts.into_iter().map(Arc::new).collect();
         let mut parts = vec![Vec::new(); usize::from(PARTS)];
@@ -121,7 +122,7 @@ impl HostTable {
         Self { runs: runs::cut(hosts), parts: parts.into_iter().map(Arc::new).collect() }
     }
 
-    /// All of them, by name.
+    /// All virtual hosts, by name.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<GatewayHost>> {
         self.runs.iter().flat_map(Run::items)
     }
@@ -133,7 +134,7 @@ impl HostTable {
 
 impl PartialEq for HostTable {
     fn eq(&self, other: &Self) -> bool {
-        // The parts follow from the runs.
+        // The parts depend only on the runs.
         self.runs == other.runs
     }
 }
@@ -166,7 +167,7 @@ impl<'a> Bound<'a> {
         Self { hosts: HostIndex::new(hosts), virtual_services }
     }
 
-    /// The VirtualServices that claim hosts of a server, in order, with the narrower of what the server has and they claim.
+    /// The VirtualServices with hosts of a server, in order, with the narrower one of each pair of hosts.
     fn claims_on<'b>(&self, server: &'b PlannedServer) -> Vec<(&'a NamespacedName, BTreeSet<&'b str>)>
     where
         'a: 'b,
@@ -186,7 +187,7 @@ impl<'a> Bound<'a> {
 }
 
 impl Hosts<'_> {
-    /// Adds what a server serves.
+    /// Adds the hosts of a server.
     fn add_server(&mut self, server: &PlannedServer, bound: &Bound<'_>) {
         let claims = bound.claims_on(server);
         self.find_sources(server, claims.iter().map(|(name, _)| *name));
@@ -203,7 +204,7 @@ impl Hosts<'_> {
         }
     }
 
-    /// Finds out which VirtualServices have routes on a server's gateway.
+    /// Determines which VirtualServices have routes on a server's gateway.
     fn find_sources<'b>(&mut self, server: &PlannedServer, names: impl Iterator<Item = &'b NamespacedName>) {
         let gateway = &server.gateway_name;
         let unknown = names.filter(|name| !self.sources.contains_key(&(gateway.clone(), (*name).clone())));
@@ -232,7 +233,7 @@ impl Hosts<'_> {
         known.requires_tls |= server.redirects_to_https();
     }
 
-    /// Makes all hosts of a server redirect to HTTPS, those without a VirtualService, too.
+    /// Makes all hosts of a server redirect to HTTPS, including those without a VirtualService.
     fn redirect(&mut self, server: &PlannedServer) {
         for host in &server.server.hosts {
             let host = host.to_lowercase();
@@ -243,23 +244,23 @@ impl Hosts<'_> {
 }
 
 impl GatewayHost {
-    /// Whether it takes requests for any host.
+    /// Whether it matches any host.
     pub(super) fn takes_any(&self) -> bool {
         self.domains.iter().any(|domain| domain == "*")
     }
 
-    /// One without routes.
+    /// A virtual host without routes.
     fn new(host: String, port: u16, owner: Option<NamespacedName>) -> Self {
         Self { name: with_port(&host, port), domains: vec![host], sources: Vec::new(), requires_tls: false, owner }
     }
 }
 
-/// Lets hosts with the same routes share one virtual host, that of the most specific: what is sent would grow with each.
+/// Merges hosts with the same routes into one virtual host, that of the most specific: each separate one would be sent.
 fn collapse(hosts: BTreeMap<String, GatewayHost>) -> Vec<GatewayHost> {
     let mut sorted: Vec<(String, GatewayHost)> = hosts.into_iter().collect();
     sorted.sort_by(|a, b| compare_specificity(&a.0, &b.0));
     let mut merged: Vec<GatewayHost> = Vec::with_capacity(sorted.len());
-    // The latest virtual host of each list of routes.
+    // The last virtual host of each list of routes.
     let mut known: BTreeMap<Vec<(Arc<str>, NamespacedName)>, usize> = BTreeMap::new();
     for (_, host) in sorted {
         let sources = host.sources.iter().map(|source| (source.gateway.clone(), source.virtual_service.clone()));

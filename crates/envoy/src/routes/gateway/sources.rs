@@ -23,7 +23,7 @@ pub(super) struct RouteSource {
     pub(super) virtual_service: NamespacedName,
     /// The gateway, as `namespace/name`.
     pub(super) gateway: Arc<str>,
-    /// The port that the server declares.
+    /// The declared port of the server.
     pub(super) port: u16,
     /// Whether the server has TLS settings.
     pub(super) is_tls: bool,
@@ -31,11 +31,11 @@ pub(super) struct RouteSource {
     pub(super) advertises_http3: bool,
 }
 
-/// Those of some VirtualServices that have any routes on a server of a gateway.
+/// Those of some VirtualServices with any routes on a server of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Routed {
     pub(super) run: Run<NamespacedName>,
-    /// The server; it has no VirtualService.
+    /// The server; its VirtualService is not set.
     pub(super) on: RouteSource,
 }
 
@@ -43,12 +43,12 @@ pub(super) struct Routed {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RouteBytes(pub(super) RouteSource);
 
-/// One route, ready to stand in a virtual host.
+/// One route, encoded as an item of a virtual host.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct EncodedRoute {
     /// Key and length of the field `routes`, then the message.
     pub(super) bytes: Bytes,
-    /// Whether it takes everything.
+    /// Whether it matches everything.
     pub(super) is_catch_all: bool,
 }
 
@@ -96,15 +96,15 @@ impl Query for Routed {
     }
 }
 
-/// A route as an entry of the field `routes`.
+/// A route as an item of the field `routes`.
 pub(super) fn as_field(route: &impl Message) -> Bytes {
     let mut bytes = wire_field::begin(FIELD_NUMBER, route.encoded_len());
     route.encode_raw(&mut bytes);
     bytes.freeze()
 }
 
-/// The service that a host means to a VirtualService on a gateway: that of its own namespace, if the gateway sees it; else
-/// what the host means to the gateway.
+/// The service of a host for a VirtualService on a gateway: that of the VirtualService's namespace, if the gateway sees
+/// it; else the one that the gateway uses for the host.
 pub(super) fn service_for(view: &View<'_>, namespace: &Namespace, host: &Hostname) -> Option<Arc<Service>> {
     let key = ServiceKey { namespace: namespace.clone(), hostname: host.clone() };
     let own = view.service(&key).filter(|service| sees(view, service));

@@ -20,14 +20,15 @@ use navarch_api::names::Hostname;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// A virtual host, ready to stand in a route configuration: key and length of the field `virtual_hosts`, then the message.
+/// A virtual host, encoded as an item of a route configuration: key and length of the field `virtual_hosts`, then the
+/// message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HostBytes {
     /// The source of its routes.
     pub(super) host: Arc<GatewayHost>,
 }
 
-/// The virtual hosts of a run, one after the other.
+/// The virtual hosts of a run, concatenated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RunBytes {
     pub(super) run: Run<Arc<GatewayHost>>,
@@ -69,7 +70,7 @@ impl Query for HostBytes {
 }
 
 impl HostBytes {
-    /// Its routes. Those that take everything come last, wherever they were declared.
+    /// Its routes. Those that match everything come last, wherever they were declared.
     fn routes(&self, view: &View<'_>) -> Vec<Bytes> {
         let (mut routes, mut last) = (Vec::new(), Vec::new());
         for source in &self.host.sources {
@@ -82,7 +83,7 @@ impl HostBytes {
         routes
     }
 
-    /// The sticky session of the service with the host's own name, if the VirtualService sends anything there.
+    /// The persistent session of the service with the host's own name, if the VirtualService has it as a destination.
     fn session(&self, view: &View<'_>) -> Option<Any> {
         let settings = view.get(&RouteSettings);
         let labels = settings.session_labels.as_ref()?;
@@ -94,7 +95,8 @@ impl HostBytes {
     }
 }
 
-/// A virtual host as an entry of the field `virtual_hosts`: the fields before its routes, the routes, the fields after them.
+/// A virtual host as an item of the field `virtual_hosts`: the fields before its routes, the routes, the fields after
+/// them.
 fn join(head: &VirtualHost, routes: &[Bytes], tail: &VirtualHost) -> Bytes {
     let length = head.encoded_len() + tail.encoded_len() + routes.iter().map(Bytes::len).sum::<usize>();
     let mut bytes = wire_field::begin(FIELD_NUMBER, length);

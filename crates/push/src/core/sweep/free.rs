@@ -1,4 +1,4 @@
-//! Freeing what is not marked, and then what only that had.
+//! Frees unmarked results, and then entries that only these used.
 
 use super::{Core, Sweep};
 use crate::core::{Derived, number};
@@ -7,7 +7,7 @@ use crate::memo::{AttrDef, AttrId, FactId, QueryId};
 use crate::tree::Tree;
 
 impl Core {
-    /// Takes from a proxy the answers that no trace asks for.
+    /// Removes a proxy's answers to attributes that no trace reads.
     pub(super) fn forget_answers(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let proxy = *sweep.proxies.get(at)?;
         let mut steps = self.mark_answers(sweep, at);
@@ -28,7 +28,7 @@ impl Core {
         Some(steps)
     }
 
-    /// Puts a result that is not marked among those to be removed.
+    /// Adds an unmarked result to those to be removed.
     pub(super) fn sort_dead(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let id = *sweep.results.get(at)?;
         if let Some(node) = self.nodes.get(&id).filter(|node| node.sweep != self.sweep_number) {
@@ -37,7 +37,7 @@ impl Core {
         Some(1)
     }
 
-    /// Removes the highest result that is not marked. One that somebody subscribed to or watches since is marked instead.
+    /// Removes the highest unmarked result. One that has got a subscriber or watcher since is marked instead.
     pub(super) fn remove_dead(&mut self, sweep: &mut Sweep) -> Option<usize> {
         let mut highest = sweep.dead.last_entry()?;
         let Some(id) = highest.get_mut().pop() else {
@@ -60,7 +60,7 @@ impl Core {
         Some(1)
     }
 
-    /// Takes removed results out of the list of those that read a result.
+    /// Removes removed results from the parents of a result.
     pub(super) fn forget_parents(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let id = *sweep.results.get(at)?;
         let Some(mut parents) = self.nodes.get_mut(&id).map(|node| std::mem::take(&mut node.parents)) else {
@@ -89,7 +89,7 @@ impl Core {
         Some(steps)
     }
 
-    /// Frees a question if no trace asks it.
+    /// Frees an attribute that no trace reads.
     pub(super) fn forget_attr(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let slot = self.attrs.get_mut(at)?;
         let id = AttrId(at);
@@ -105,7 +105,7 @@ impl Core {
         Some(1)
     }
 
-    /// Frees the answers that neither traces nor proxies give: all at once, as they are few.
+    /// Frees answers that neither traces nor proxies have: all in one step, as there are few.
     pub(super) fn forget_values(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         if at > 0 {
             return None;
@@ -121,7 +121,7 @@ impl Core {
         Some(1 + steps / 8)
     }
 
-    /// Frees a query key whose tree is empty and that is no proxy's attribute.
+    /// Frees a query key whose tree is empty and that is not an attribute.
     pub(super) fn forget_query(&mut self, at: usize) -> Option<usize> {
         let slot = self.queries.get_mut(at)?;
         let id = QueryId(at);
@@ -133,7 +133,7 @@ impl Core {
         Some(1)
     }
 
-    /// Takes free facts and queries off the ends of their tables.
+    /// Truncates free facts and queries at the ends of their tables.
     pub(super) fn cut_ends(&mut self) -> Option<usize> {
         let is_last = |id: Option<usize>, length: usize| id.is_some_and(|id| id + 1 == length);
         if is_last(self.free_facts.last().map(|id| id.0), self.facts.len()) {
@@ -150,7 +150,7 @@ impl Core {
         None
     }
 
-    /// Gives back the room of tables that were much larger: streams with many names may have gone.
+    /// Shrinks tables that were much larger: streams with many names may have ended.
     pub(super) fn give_room_back(&mut self) {
         let room = |length: usize| 2 * length + 1024;
         self.facts.shrink_to(room(self.facts.len()));

@@ -1,4 +1,4 @@
-//! Marking of all that subscriptions depend on.
+//! Marks all results that subscriptions depend on.
 
 use super::{Core, Sweep};
 use crate::core::Derived;
@@ -17,21 +17,21 @@ impl Core {
         }
     }
 
-    /// Somebody asks this question: a sweep in progress leaves it.
+    /// Keeps an attribute that is read during a sweep.
     pub(crate) fn touch_attr(&mut self, attr: AttrId) {
         if let Some(sweep) = &mut self.sweeping {
             sweep.attrs.insert(attr);
         }
     }
 
-    /// Somebody gives this answer: a sweep in progress leaves it.
+    /// Keeps an answer that is used during a sweep.
     pub(crate) fn touch_value(&mut self, value: ValueId) {
         if let Some(sweep) = &mut self.sweeping {
             sweep.values.insert(value);
         }
     }
 
-    /// Marks a result; false if it is marked or gone.
+    /// Marks a result; returns false if it is marked already or was dropped.
     fn mark_live(&mut self, sweep: &mut Sweep, id: NodeId) -> bool {
         let number = self.sweep_number;
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.sweep != number) else { return false };
@@ -66,7 +66,7 @@ impl Core {
         Some(1)
     }
 
-    /// Marks what is worked out of a subscription of a proxy that is not answered.
+    /// Marks the partial results of an unanswered subscription of a proxy.
     pub(super) fn mark_prepared(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let proxy = *sweep.proxies.get(at)?;
         let prepared = self.proxies.get(&proxy).and_then(|state| state.prepared.as_ref());
@@ -78,7 +78,7 @@ impl Core {
         Some(1 + nodes.len())
     }
 
-    /// Marks what a proxy's derived answers come from. One counts as long as some trace asks for it.
+    /// Marks the nodes of a proxy's derived answers. An answer counts while a trace reads its attribute.
     pub(super) fn mark_derived(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let proxy = *sweep.proxies.get(at)?;
         let Some(state) = self.proxies.get(&proxy) else { return Some(1) };
@@ -96,8 +96,9 @@ impl Core {
         Some(steps)
     }
 
-    /// Marks what the answers of a proxy depend on that stay, just before the others are removed: results may have come to ask for more
-    /// since [`Self::mark_derived`] looked. It did nearly all, in slices, so these are few steps; returns their number.
+    /// Marks the dependencies of a proxy's remaining answers, just before the others are removed: results may read more
+    /// attributes since [`Self::mark_derived`] ran. That marked nearly all, in slices, so few steps remain; returns
+    /// their number.
     pub(super) fn mark_answers(&mut self, sweep: &mut Sweep, at: usize) -> usize {
         let mut steps = 0;
         loop {
