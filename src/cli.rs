@@ -60,17 +60,17 @@ struct Arguments {
 enum Command {
     /// Run the control plane: read configuration, serve xDS to proxies
     Discovery(Box<discovery::Discovery>),
-    /// Stand beside an Envoy: pilot-agent's commands (proxy, request, wait, istio-iptables, …)
+    /// Run the agent of a proxy: the commands of pilot-agent (proxy, request, wait, istio-iptables, …)
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Agent {
-        /// The agent's command with its flags, as pilot-agent takes them
+        /// The command of the agent with its flags, as for pilot-agent
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
     Inject(Box<inject::Inject>),
-    /// Show the roots that the mesh trusts, and replace the one that signs
+    /// Show the trusted roots of the mesh, and rotate the signing root
     Ca(Box<ca::Ca>),
-    /// Ask the control plane that runs beside, on its port of metrics and debug pages
+    /// Send a request to the monitoring port of the control plane on this machine
     Request(request::Request),
     Analyze(Box<analyze::Analyze>),
     Plan(Box<plan::PlanCommand>),
@@ -81,7 +81,7 @@ enum Command {
     Replay(replay::Replay),
     SupportBundle(support_bundle::SupportBundle),
     Dashboard(dashboard::Dashboard),
-    /// Print what a shell reads to complete commands
+    /// Print a shell completion script
     Completions(manual::Completions),
     /// Write man pages
     Man(manual::Man),

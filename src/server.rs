@@ -223,7 +223,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let told = (problems.clone(), refusals, of_sources);
     read_sources((plan, followed.synced), &config, &push, told, (&reload, &stop), &mut tasks)?;
     let readiness = Readiness::default();
-    readiness.hold(PORTS, "the TLS ports are not served before the configuration has been read");
+    readiness.hold(PORTS, "the TLS ports do not listen until the configuration has been read");
     let warns = config.webhooks.plan_warnings.then(|| PlanWarnings::new(&push, ads.connections(), &plans));
     let hooks = webhooks::start(&config, client.as_ref(), (&push, warns), counted, &readiness, (&stop, &mut tasks));
     let on_http = if https.is_none() { navarch_webhook::routes(hooks.clone()) } else { axum::Router::new() };

@@ -264,7 +264,7 @@ async fn what_has_no_effect_is_said_once_by_name() {
         assert_eq!(lines.len(), 1, "{words}: {warnings:#?}");
         lines[0].clone()
     };
-    assert!(line("flags that are not known").contains("names=\"--from-a-later-release\""));
+    assert!(line("unknown flags").contains("names=\"--from-a-later-release\""));
     let flags = line("flags of pilot-discovery that have no effect");
     for flag in ["log_stacktrace_level", "log_caller", "vklog"] {
         assert!(flags.contains(&format!("--{flag}")), "{flag}: {flags}");
@@ -281,8 +281,8 @@ async fn what_has_no_effect_is_said_once_by_name() {
     ] {
         assert!(!flags.contains(obeyed), "{obeyed}: {flags}");
     }
-    assert!(line("scopes that do not exist").contains("nobody"));
-    assert!(line("never spoken").contains("TLS_RSA_WITH_AES_128_CBC_SHA"));
+    assert!(line("unknown scopes in --log_output_level").contains("nobody"));
+    assert!(line("ignored insecure suites").contains("TLS_RSA_WITH_AES_128_CBC_SHA"));
     let variables = line("environment variables of istiod that have no effect");
     assert!(
         variables.contains("names=\"ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS, PILOT_ENABLE_AGENTGATEWAY\""),
@@ -320,7 +320,7 @@ async fn before_the_first_reading_nothing_is_answered_and_sigterm_is_obeyed() {
     assert_eq!(get("/debug").await.unwrap().status, 200);
     // A doctor is wanted most where it does not get ready.
     let said = get("/debug/doctor").await.unwrap();
-    assert!(said.status == 200 && said.body.contains("first reading of the configuration is not"), "{}", said.body);
+    assert!(said.status == 200 && said.body.contains("initial configuration is not"), "{}", said.body);
     // No certificate was signed, and no root made.
     let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
     assert!(!log.contains("CA ready"), "{log}");

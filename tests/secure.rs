@@ -145,11 +145,11 @@ async fn strangers_and_bad_tokens_are_refused_in_words() -> Result<()> {
     let csr = openssl::request(server.folder(), &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])?;
     for (proof, reason) in [
         (Proof::Nothing, "neither a certificate nor a token"),
-        (Proof::Token("nonsense".into()), "no JWT"),
+        (Proof::Token("nonsense".into()), "not a JWT"),
         (Proof::Token(server.issuer.token(json!({"exp": 1_600_000_000}))), "expired"),
         (Proof::Token(server.issuer.token(json!({"aud": "somebody-else"}))), "another audience"),
         (Proof::Token(server.issuer.token(json!({"iss": "https://evil.example"}))), "another issuer"),
-        (Proof::Token(server.issuer.token(json!({"sub": "alice"}))), "no service account"),
+        (Proof::Token(server.issuer.token(json!({"sub": "alice"}))), "not a service account"),
     ] {
         let refused = server.certificate(&proof, &csr, 0).await.unwrap_err();
         ensure!(refused.code() == Code::Unauthenticated && refused.message().contains(reason), "{refused:?}");

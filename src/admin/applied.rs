@@ -129,7 +129,8 @@ pub(super) async fn applied(State(state): State<AdminState>, parameters: Paramet
         Err(reason) => return (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response(),
     };
     if !name.kind.group().ends_with(".istio.io") {
-        let text = format!("{} is no kind of Istio's: what becomes of it is not followed\n", name.kind.as_str());
+        let text =
+            format!("{} is not an Istio kind; acknowledgements are tracked for Istio kinds only\n", name.kind.as_str());
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
     // Read before the engine, whose snapshot is not older.

@@ -72,7 +72,7 @@ pub(super) async fn doctor(State(state): State<AdminState>, parameters: Paramete
 fn readiness(state: &AdminState, health: &mut Health) {
     let next = "kubectl logs -n istio-system deploy/istiod";
     if !state.push.is_synced() {
-        let what = "the first reading of the configuration is not complete: proxies are not answered".to_owned();
+        let what = "the initial configuration is not complete; proxies receive no responses yet".to_owned();
         health.add(Check::Ready, Level::Wrong, what, next);
     }
     for lack in state.readiness.lacks().lines() {
@@ -84,7 +84,7 @@ fn readiness(state: &AdminState, health: &mut Health) {
 /// Quarantined objects.
 fn quarantined(context: &PushContext, health: &mut Health) {
     for (name, one) in context.quarantined.iter().take(OF_ONE) {
-        let what = format!("{name} is quarantined; proxies said: {}", one.said);
+        let what = format!("{name} is quarantined; error of the proxies: {}", one.said);
         let (kind, namespace) = (name.kind.as_str().to_ascii_lowercase(), &name.name.namespace);
         let next = format!("kubectl edit {kind} -n {namespace} {}", name.name.name);
         health.add(Check::Quarantine, Level::Wrong, what, &next);
@@ -100,12 +100,12 @@ fn stopped(context: &PushContext, health: &mut Health) {
         RolloutProgress::Waiting | RolloutProgress::Stage { .. } => None,
     });
     for (name, reason) in all.clone().take(OF_ONE) {
-        let what = format!("a change of {name} was stopped on its way, all proxies have the version before: {reason}");
+        let what = format!("the rollout of {name} was stopped; all proxies have the previous version: {reason}");
         let (kind, namespace) = (name.kind.as_str().to_ascii_lowercase(), &name.name.namespace);
         let next = format!("kubectl edit {kind} -n {namespace} {}", name.name.name);
         health.add(Check::Rollouts, Level::Wrong, what, &next);
     }
-    health.more(Check::Rollouts, all.count(), "changes that were stopped", "navarch rollout status");
+    health.more(Check::Rollouts, all.count(), "stopped rollouts", "navarch rollout status");
 }
 
 /// Rejected input.
@@ -113,24 +113,24 @@ fn rejected(state: &AdminState, health: &mut Health) {
     let problems = state.problems.all();
     let all: Vec<_> = problems.values().flatten().collect();
     for problem in all.iter().take(OF_ONE) {
-        let next = "navarch plan -f FILE, with the mended object";
-        health.add(Check::Input, Level::Wrong, format!("not accepted or in doubt: {problem}"), next);
+        let next = "navarch plan -f FILE, with the fixed object";
+        health.add(Check::Input, Level::Wrong, format!("rejected or accepted with warnings: {problem}"), next);
     }
-    health.more(Check::Input, all.len(), "problems of the input", "navarch request GET /debug/push_status");
+    health.more(Check::Input, all.len(), "problems with objects", "navarch request GET /debug/push_status");
 }
 
 /// Configuration that proxies do not get.
 fn left_out(faults: &[Faulty], remarks: &[Remark], health: &mut Health) {
     for fault in faults.iter().take(OF_ONE) {
-        let what = format!("{} stands at its last good value: {}", fault.query, fault.message);
-        let next = "report it with what navarch request GET /debug/push_status says";
+        let what = format!("failed to compute {}; the last good value is in use: {}", fault.query, fault.message);
+        let next = "report it with the output of navarch request GET /debug/push_status";
         health.add(Check::LeftOut, Level::Wrong, what, next);
     }
     let next = "navarch request GET /debug/push_status";
     for remark in remarks.iter().take(OF_ONE) {
-        health.add(Check::LeftOut, Level::Note, format!("left out: {}", remark.text), next);
+        health.add(Check::LeftOut, Level::Note, format!("not sent to proxies: {}", remark.text), next);
     }
-    health.more(Check::LeftOut, remarks.len(), "things left out", next);
+    health.more(Check::LeftOut, remarks.len(), "parts of the configuration that are not sent to proxies", next);
 }
 
 /// Clients that were rejected because of limits.
@@ -139,10 +139,10 @@ fn turned_away(rejections: &Rejections, health: &mut Health) {
     let next = "navarch request GET /metrics, for navarch_rejected_total over time";
     for ((port, reason), count) in all.iter().take(OF_ONE) {
         let reason = reason.replace('_', " ");
-        let what = format!("turned away at port {port} since the start: {count} ({reason})");
+        let what = format!("rejected at port {port} since the start: {count} ({reason})");
         health.add(Check::Limits, Level::Note, what, next);
     }
-    health.more(Check::Limits, all.len(), "limits that turned clients away", next);
+    health.more(Check::Limits, all.len(), "limits because of which clients were rejected", next);
 }
 
 #[cfg(test)]
@@ -157,7 +157,7 @@ mod tests {
         rejections.count("secure-grpc", "too_many_streams", "a test");
         rejections.count("secure-grpc", "too_many_streams", "a test");
         turned_away(&rejections, &mut health);
-        let what = "turned away at port secure-grpc since the start: 2 (too many streams)";
+        let what = "rejected at port secure-grpc since the start: 2 (too many streams)";
         assert_eq!((health.findings.len(), &*health.findings[0].what), (1, what));
         assert!(!health.is_wrong(), "limits are there to be met");
     }

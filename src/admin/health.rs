@@ -53,7 +53,7 @@ fn counts(state: &AdminState) -> String {
     match (state.push.is_synced(), unread + lacks) {
         (true, 0) => String::new(),
         (false, 0) => format!("{NOT_READ}\n"),
-        (_, count) => format!("{count} reasons; the log and /ready of this machine name them\n"),
+        (_, count) => format!("{count} reasons; see the log, or /ready on this machine\n"),
     }
 }
 

@@ -61,7 +61,7 @@ impl LogScopes {
     #[must_use]
     pub fn list(&self) -> Vec<(&'static str, &'static str, &'static str)> {
         let filter = self.0.filter(&self.0.levels.lock());
-        let own = (DEFAULT, "All that belongs to no other scope", level_of(&filter, None));
+        let own = (DEFAULT, "Everything that belongs to no other scope", level_of(&filter, None));
         let one = |(name, about, targets): &LogScope| (*name, *about, level_of(&filter, targets.first().copied()));
         let mut all: Vec<_> = std::iter::once(own).chain(self.0.scopes.iter().map(one)).collect();
         all.sort_unstable();

@@ -64,8 +64,9 @@ impl DebugOverXds {
         let caller = known(asker)?;
         let [name] = <[String; 1]>::try_from(names)
             .map_err(|_| Status::invalid_argument("exactly one debug request is required"))?;
-        let uri: Uri =
-            format!("/debug/{name}").parse().map_err(|_| Status::invalid_argument("the page's name is no path"))?;
+        let uri: Uri = format!("/debug/{name}")
+            .parse()
+            .map_err(|_| Status::invalid_argument("the name of the debug page is not a valid path"))?;
         let visibility = match rules::visibility(access::page(uri.path()), &caller, &self.state.access.operators) {
             // Operators get the list of pages instead.
             Visibility::Nothing if access::is_operator(&self.state, &caller) => Visibility::Everything,

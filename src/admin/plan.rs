@@ -78,7 +78,7 @@ pub(super) async fn plan(
         Ok((Some(part), steps)) => (part, steps),
         Ok((None, _)) => return reply::ended(),
         Err(_) => {
-            let reason = "the plan could not be made; see the log";
+            let reason = "failed to compute the plan; see the log";
             return (StatusCode::INTERNAL_SERVER_ERROR, reason).into_response();
         }
     };

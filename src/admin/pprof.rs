@@ -69,9 +69,8 @@ async fn command_line() -> String {
 
 /// The response for a missing profile. `go tool pprof` shows its first line.
 async fn absent(name: &'static str) -> Response {
-    let reason = format!(
-        "{name}: there is no such profile of this process, which is not written in Go; there are profile, heap and allocs\n"
-    );
+    let reason =
+        format!("{name}: unknown profile; this process is not written in Go and has profile, heap and allocs\n");
     (StatusCode::NOT_IMPLEMENTED, reason).into_response()
 }
 
@@ -104,7 +103,7 @@ async fn sampled(duration: Duration) -> Result<Vec<u8>, CpuError> {
         }
     };
     background::spawn("cpu profile", STACK, work)?;
-    let gone = |_| CpuError::System(std::io::Error::other("the profile could not be made; see the log"));
+    let gone = |_| CpuError::System(std::io::Error::other("failed to compute the profile; see the log"));
     tokio::select! {
         () = tokio::time::sleep(duration) => {}
         early = &mut made => return early.map_err(gone)?,
@@ -133,8 +132,10 @@ async fn heap(shown: DefaultSampleType, name: &'static str, parameters: &Paramet
     for (parameter, value) in &parameters.0 {
         let reason = match (parameter.as_str(), value.as_str()) {
             ("debug", "0") | ("gc", _) => continue,
-            ("debug", _) => "is written for go tool pprof alone (debug=0)",
-            ("seconds", _) => "has no difference between two times; take two and compare them with go tool pprof -base",
+            ("debug", _) => "is only available in the format of go tool pprof (debug=0)",
+            ("seconds", _) => {
+                "is not available as a difference over time; take two profiles and compare them with go tool pprof -base"
+            }
             _ => continue,
         };
         return (StatusCode::BAD_REQUEST, format!("{parameter}: {name} {reason}\n")).into_response();
@@ -150,7 +151,7 @@ async fn symbol(asked: String) -> Response {
     let number = |text: &str| u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok();
     let addresses: Vec<u64> = asked.split('+').filter_map(number).collect();
     if addresses.len() > MAX_ADDRESSES {
-        let reason = format!("{} addresses; at most {MAX_ADDRESSES} may be asked for at once\n", addresses.len());
+        let reason = format!("{} addresses; the maximum is {MAX_ADDRESSES}\n", addresses.len());
         return (StatusCode::BAD_REQUEST, reason).into_response();
     }
     let mut text = "num_symbols: 1\n".to_owned();

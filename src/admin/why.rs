@@ -202,7 +202,7 @@ fn pushed(inspect: &Inspect<'_>, proxy: ProxyId, sent: &PushInfo) -> Pushed {
             causes.extend(causes_in(inspect, push, (proxy, sent.kind)));
         }
         if !known {
-            causes.push("a change that is not remembered any more".to_owned());
+            causes.push("a change that is no longer recorded".to_owned());
         }
     }
     let more = causes.len().saturating_sub(MAX_CAUSES);

@@ -32,27 +32,27 @@ const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 /// The namespace of objects without one.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Say what is probably not meant in configuration
+/// Find probable mistakes in configuration
 ///
-/// As `istioctl analyze` does: same analyzers, codes, levels and words. Nothing is applied, and no control plane is asked.
+/// Like `istioctl analyze`: same analyzers, codes, levels and messages. Nothing is applied, and no control plane is involved.
 ///
-/// Without files it is the cluster of the kubeconfig that is analyzed, with those that its remote Secrets name. With files it is what
-/// they say alone, unless a cluster is named (--kubeconfig, --context, --revision, --remote-contexts or --use-kube): then the cluster is
-/// analyzed as it would be if they were applied.
+/// Without files, the cluster of the kubeconfig is analyzed, together with the remote clusters of its Secrets. With files, only the
+/// files are analyzed, unless a cluster is selected (--kubeconfig, --context, --revision, --remote-contexts or --use-kube): then
+/// the cluster is analyzed as if the files were applied.
 ///
-/// Services, pods, namespaces, nodes and Secrets come about in a cluster, so files that lack some say nothing: those kinds are not
-/// read of files, and without a cluster analyzers that need them are skipped. With --complete the files are all there is, and every
+/// Services, pods, namespaces, nodes and Secrets exist in a cluster, and files usually lack them: these kinds are not read from
+/// files, and without a cluster the analyzers that need them are skipped. With --complete the files are the whole mesh, and every
 /// analyzer runs.
 ///
-/// Exit codes: 0 nothing of --failure-threshold was found; 1 the analysis cannot be made, or something of the cluster could not be read;
-/// 2 the command line is wrong; 65 a file is not what it should be; 79 something was found. With -o json and -o yaml what was found changes
-/// nothing.
+/// Exit codes: 0 no message of --failure-threshold; 1 the analysis failed, or part of the cluster could not be read; 2 the command
+/// line is wrong; 65 a file could not be parsed; 79 there are messages. With -o json and -o yaml messages do not change the exit
+/// code.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch analyze -A                                 the cluster of the kubeconfig
   navarch analyze -n shop --context east             one namespace of another cluster
-  navarch analyze -n shop --use-kube config/         the cluster as it would be with the files
-  navarch analyze config/                            what files say, in the namespace default
+  navarch analyze -n shop --use-kube config/         the cluster as if the files were applied
+  navarch analyze config/                            the files, in the namespace default
   navarch analyze -A config/ mesh.yaml               in all namespaces
   navarch analyze -A --complete cluster/             the files are the whole mesh: missing Services and pods are reported, too
   navarch analyze -A -S 'IST0101=VirtualService shop/*' --failure-threshold Warning config/ || exit 1
@@ -61,57 +61,58 @@ const DEFAULT_NAMESPACE: &str = "default";
 pub(super) struct Analyze {
     /// Files, directories, or - for the standard input
     files: Vec<PathBuf>,
-    /// The same, as kubectl has it; can be repeated
+    /// The same, as in kubectl; can be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     filenames: Vec<PathBuf>,
-    /// Namespace to tell of, and that of objects that name none; that of the context, else `default`, if unset
+    /// Namespace to analyze, which is also that of objects without one; if unset, that of the context, or `default`
     #[arg(short = 'n', long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Tell of all namespaces
+    /// Analyze all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
     /// Namespace of the control plane
     #[arg(short = 'i', long = "istioNamespace", alias = "istio-namespace", default_value = "istio-system")]
     istio_namespace: String,
-    /// The files are all there is: also read Services, pods, namespaces, nodes and Secrets of them, and run the analyzers that need them
+    /// The files are the whole mesh: also read Services, pods, namespaces, nodes and Secrets from them, and run the analyzers that
+    /// need them
     #[arg(long, conflicts_with_all = ["kubeconfig", "context", "revision", "remote_contexts"])]
     complete: bool,
     #[command(flatten)]
     live: LiveFlags,
-    /// Whether a cluster is read; if unset, it is where no files are named, or the cluster is
+    /// Whether to read a cluster; if unset, it is read if there are no files, or if a cluster is selected
     #[arg(short = 'k', long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     use_kube: Option<bool>,
-    /// How messages are printed
+    /// Output format of messages
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "log", ignore_case = true)]
     output: Format,
-    /// The least that makes the command fail: Error, Warning or Info
+    /// Lowest level that makes the command fail: Error, Warning or Info
     #[arg(long, value_name = "LEVEL", default_value = "Error", value_parser = level)]
     failure_threshold: Level,
-    /// The least that is printed: Error, Warning or Info
+    /// Lowest level that is printed: Error, Warning or Info
     #[arg(long, value_name = "LEVEL", default_value = "Info", value_parser = level)]
     output_threshold: Level,
     /// Messages to suppress, as CODE=OBJECT, where * matches anything; can be repeated
     #[arg(short = 'S', long, value_name = "CODE=OBJECT")]
     suppress: Vec<Suppression>,
-    /// Analyzer to run; can be repeated, without it all run
+    /// Analyzer to run; can be repeated; all if unset
     #[arg(long, value_name = "NAME")]
     analyzer: Vec<String>,
     /// File with mesh config: key mesh of the ConfigMap istio
     #[arg(long = "meshConfigFile", alias = "mesh-config-file", value_name = "FILE")]
     mesh_config: Option<PathBuf>,
-    /// Do not fail for files that are not what they should be
+    /// Do not fail for files that cannot be parsed
     #[arg(long)]
     ignore_unknown: bool,
-    /// Print the analyzers, and do nothing else
+    /// Only print the list of analyzers
     #[arg(short = 'L', long)]
     list_analyzers: bool,
     /// Print which analyzers ran and which were skipped
     #[arg(short = 'v', long)]
     verbose: bool,
-    /// Whether levels are in color; where it is not said, on a terminal
+    /// Whether levels are colored; if unset, on a terminal
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     color: Option<bool>,
-    /// Read directories at any depth, which is always done
+    /// Read directories recursively, which is always done
     #[arg(short = 'R', long, hide = true)]
     recursive: bool,
 }

@@ -17,39 +17,39 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval between requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Say which proxies have taken an object
+/// Show which proxies have acknowledged an object
 ///
-/// Of those that it reaches: how many have acknowledged all that it changed last, which have not said yet and since when, and which
-/// refused it, with Envoy's words.
+/// Of the affected proxies: how many have acknowledged the last change, which have not and since when, and which rejected it, with
+/// Envoy's error.
 ///
-/// Every ready control plane of the kubeconfig's cluster is asked, or each that --address names: repeat it, or name a headless
+/// The request is sent to every ready control plane of the kubeconfig's cluster, or to each --address: repeat it, or use a headless
 /// Service that resolves to all replicas.
 ///
-/// Exit codes: 0 every proxy has taken it; 1 a control plane gave no answer; 2 the command line is wrong; 3 it is pending (after
-/// --timeout with --wait); 4 a proxy refused it, or it is quarantined; 5 there is no such object.
+/// Exit codes: 0 every proxy has acknowledged it; 1 a control plane did not respond; 2 the command line is wrong; 3 it is pending
+/// (after --timeout with --wait); 4 a proxy rejected it, or it is quarantined; 5 the object does not exist.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch applied virtualservice reviews -n shop
   navarch applied vs reviews -n shop --wait --timeout 1m --context production && echo everywhere
   navarch applied vs reviews -n shop --generation $(kubectl get vs reviews -n shop -o jsonpath={.metadata.generation}) --wait")]
 pub(super) struct AppliedCommand {
-    /// Its kind, as kubectl takes it
+    /// Kind of the object, as in kubectl
     kind: String,
-    /// Its name
+    /// Name of the object
     name: String,
-    /// Its namespace
+    /// Namespace of the object
     #[arg(short = 'n', long, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
-    /// Wait until every proxy has taken it, or one refuses it
+    /// Wait until every proxy has acknowledged it, or one rejects it
     #[arg(long)]
     wait: bool,
-    /// How long to wait
+    /// Timeout of --wait
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = super::discovery::duration, requires = "wait")]
     timeout: Duration,
-    /// The generation that is meant: it is pending until control planes have read it
+    /// Expected generation: the object is pending until control planes have read it
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     generation: i64,
-    /// How the answer is printed
+    /// Output format
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
     output: Output,
     #[command(flatten)]
@@ -71,7 +71,7 @@ impl AppliedCommand {
         let object = object_ref(&path).map_err(anyhow::Error::msg)?.to_string();
         let asked = DebugRequest::get(format!("/debug/applied?object={path}"), ANSWER_TIMEOUT);
         let end = Instant::now() + self.timeout;
-        let progress = Progress::begin(&format!("asking who has taken {object}"));
+        let progress = Progress::begin(&format!("querying which proxies have acknowledged {object}"));
         loop {
             let replicas = self.api.ask_each(&asked)?.into_iter().map(|(address, answer)| replica(address, answer));
             let all = AppliedEverywhere { object: object.clone(), replicas: replicas.collect() };

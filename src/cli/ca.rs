@@ -16,10 +16,11 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Show the roots that the mesh trusts, and replace the one that signs.
 ///
-/// A new root is first distributed: to the ConfigMaps in all namespaces, to proxies and agents, to webhooks. When every
-/// connected proxy has taken it, it signs; the former stays trusted until the last certificate by it has ended.
+/// A new root is first distributed: to the ConfigMaps in all namespaces, to proxies and agents, to webhooks. It signs once every
+/// connected proxy trusts it; the former root stays trusted until the last certificate signed by it has expired.
 ///
-/// Orders are taken from the control plane's own machine, which port-forward is: by --address from elsewhere nothing can be changed.
+/// Changes are only accepted from the control plane's own machine, which includes port-forward: with --address from elsewhere
+/// nothing can be changed.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch ca status
@@ -35,18 +36,18 @@ pub(super) struct Ca {
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show the roots, what each is for, and which proxies do not trust all of them yet
+    /// Show the roots with their roles, and the proxies that do not trust all of them yet
     Status {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Make a new root and distribute it; it signs by itself once every proxy trusts it
+    /// Create and distribute a new root; it signs automatically once every proxy trusts it
     Rotate {
-        /// Have the root that is being distributed sign now; refused while a proxy does not trust it
+        /// Let the root that is being distributed sign now; fails if a proxy does not trust it
         #[arg(long)]
         now: bool,
-        /// With --now: also while proxies do not trust it; they are cut off until they do
+        /// With --now: even if proxies do not trust it; they cannot connect until they do
         #[arg(long, requires = "now")]
         force: bool,
     },
@@ -95,7 +96,7 @@ impl Ca {
             200 => Ok(text),
             403 if order.is_some() => {
                 bail!(
-                    "{place} accepts changes only from its own machine: use --kubeconfig, or run the command there with localhost as the address"
+                    "{place} accepts changes only from its own machine: use --kubeconfig, or run the command there with a localhost address"
                 )
             }
             401 | 403 => bail!("{place} denied access: {ACCESS_ADVICE}"),
@@ -109,9 +110,9 @@ fn describe(status: &Value) -> String {
     let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let list = |name: &str| status.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
     let explained = match text(status, "phase").as_str() {
-        "settled" => "settled: one root signs, and it alone is trusted",
-        "distributing" => "distributing: the next root is trusted, and signs once every proxy has taken it",
-        "retiring" => "retiring: the new root signs, the former is trusted until its certificates have ended",
+        "settled" => "settled: one root signs, and no other is trusted",
+        "distributing" => "distributing: the next root is trusted, and signs once every proxy trusts it",
+        "retiring" => "retiring: the new root signs, the former is trusted until its certificates have expired",
         _ => "unknown",
     };
     let mut lines = vec![format!("phase    {explained}"), format!("kept in  {}", text(status, "keptIn"))];

@@ -32,7 +32,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Which cluster, and which of its control planes.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ClusterFlags {
-    /// Kubeconfig of the cluster whose control planes are asked; by default $KUBECONFIG, else ~/.kube/config
+    /// Kubeconfig of the cluster of the control planes; by default $KUBECONFIG, or ~/.kube/config
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "addresses")]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig; the current one if unset
@@ -48,7 +48,7 @@ pub(super) struct ClusterFlags {
         default_value = "istio-system"
     )]
     istio_namespace: String,
-    /// Revision of the control planes that are asked (label istio.io/rev); all if unset
+    /// Revision of the control planes (label istio.io/rev); all if unset
     #[arg(long, global = true, value_name = "NAME", conflicts_with = "addresses")]
     revision: Option<String>,
 }
@@ -189,17 +189,17 @@ impl Cluster {
         let parameters = ListParams::default().labels(selector);
         let listed = tokio::time::timeout(LIST_TIMEOUT, pods.list(&parameters)).await;
         let listed = listed
-            .with_context(|| format!("{name} does not answer within {LIST_TIMEOUT:?}: see `kubectl get pods`"))?;
+            .with_context(|| format!("{name} did not respond within {LIST_TIMEOUT:?}: see `kubectl get pods`"))?;
         let listed = listed.map_err(|error| {
             if matches!(error, kube::Error::Api(_)) {
                 return anyhow::anyhow!(
-                    "{name}: {}. Ask for the verb list of pods in {namespace}, or set --address",
+                    "{name}: {}. Request the verb list for pods in {namespace}, or set --address",
                     InWords(&error)
                 );
             }
             let error = anyhow::Error::from(error);
             let next = format!("Try `kubectl get pods -n {namespace}`, or set --address");
-            anyhow::anyhow!("{name} does not answer: {error:#}. {next}")
+            anyhow::anyhow!("{name} does not respond: {error:#}. {next}")
         })?;
         let is_wanted = |pod: &&Pod| match among {
             Among::Ready => is_ready(pod),
@@ -213,8 +213,8 @@ impl Cluster {
         let others: Vec<_> = listed.iter().map(kube::ResourceExt::name_any).collect();
         match others.as_slice() {
             [] => bail!(
-                "{name}: namespace {namespace} has no pod with the labels {selector}: `kubectl get pods -A -l {APP}` \
-                 finds control planes; name theirs by --istioNamespace and --revision"
+                "{name}: namespace {namespace} has no pod with the labels {selector}: find control planes with \
+                 `kubectl get pods -A -l {APP}`, and set --istioNamespace and --revision"
             ),
             some => bail!(
                 "{name}: no control plane in {namespace} is ready ({}): see `kubectl describe pods -n {namespace} -l {selector}`",
@@ -254,14 +254,14 @@ impl ReadyPod {
     pub(super) async fn ask(&self, question: Question) -> anyhow::Result<Answer> {
         let timeout = question.timeout;
         let answer = tokio::time::timeout(timeout, self.forwarded(question)).await;
-        answer.with_context(|| format!("{self} does not answer within {timeout:?}"))?
+        answer.with_context(|| format!("{self} did not respond within {timeout:?}"))?
     }
 
     /// Sends a request without a timeout for the port-forward.
     async fn forwarded(&self, question: Question) -> anyhow::Result<Answer> {
         let mut forward =
             self.pods.portforward(&self.name, &[self.port]).await.map_err(|error| self.refused(&error))?;
-        let lost = || format!("port {} of {self} cannot be forwarded to", self.port);
+        let lost = || format!("failed to forward port {} of {self}", self.port);
         let mut error = forward.take_error(self.port).with_context(lost)?.boxed();
         let stream = forward.take_stream(self.port).with_context(lost)?;
         // In the pod it arrives on loopback, and this host name marks it as local.
@@ -269,8 +269,8 @@ impl ReadyPod {
         let said = (&mut error).now_or_never().flatten();
         forward.abort();
         answer.map_err(anyhow::Error::from).with_context(|| match said {
-            Some(said) => format!("{self} does not answer on port {}: {}", self.port, said.trim()),
-            None => format!("{self} does not answer on port {}", self.port),
+            Some(said) => format!("{self} does not respond on port {}: {}", self.port, said.trim()),
+            None => format!("{self} does not respond on port {}", self.port),
         })
     }
 
@@ -281,8 +281,8 @@ impl ReadyPod {
         let said = InWords(error);
         match code {
             401 | 403 => anyhow::anyhow!(
-                "{self}: {said}. Ask for the verbs get and create of pods/portforward in {namespace}, or name a control plane \
-                 by --address with --token-file"
+                "{self}: {said}. Request the verbs get and create for pods/portforward in {namespace}, \
+                 or set --address and --token-file"
             ),
             404 => anyhow::anyhow!("{self} no longer exists: try again (`kubectl get pods -n {namespace}`)"),
             _ => anyhow::anyhow!(

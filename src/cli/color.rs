@@ -15,9 +15,9 @@ const BEGINNINGS: &[(&str, Color)] = &[
     ("refused  ", Color::Red),
     ("pending  ", Color::Yellow),
     ("It fails:", Color::Red),
-    ("Nothing in the configuration is in its way.", Color::Green),
-    ("Envoy would refuse", Color::Red),
-    ("Left out of what proxies get", Color::Yellow),
+    ("No problem found in the configuration.", Color::Green),
+    ("Envoy would reject", Color::Red),
+    ("Not sent to proxies", Color::Yellow),
 ];
 /// A word that is red at any position.
 const REFUSED: &str = "REFUSED";

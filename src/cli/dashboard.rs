@@ -50,23 +50,23 @@ const RESPONSE_HEADERS: [HeaderName; 7] = [
     header::X_CONTENT_TYPE_OPTIONS,
 ];
 
-/// Serve the page of a control plane on this machine
+/// Serve the dashboard of a control plane on this machine
 ///
 /// Serves until Ctrl-C: the mesh as a graph, proxies, objects, changes as they happen, certificates, traces of requests and plans.
 ///
-/// Whoever has an account on this machine can use the port, and sees what the token or the kubeconfig lets see. Nothing can be changed
-/// through it. The page lists the proxies of all control planes that are ready (or that --address names), and shows of each what it is
-/// asked for; all else is of the first.
+/// All users of this machine can use the port, and see what the token or the kubeconfig permits. Nothing can be changed through it.
+/// The page lists the proxies of all ready control planes (or of each --address), with details from the control plane of each;
+/// everything else comes from the first control plane.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch dashboard
   kubectl navarch dashboard --context production --browser
   navarch dashboard --address istiod.istio-system:15014 --token-file token --port 8800")]
 pub(super) struct Dashboard {
-    /// The port on this machine; one that is free where none is said
+    /// Port on this machine; a free one if unset
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
-    /// Show it in a browser, too
+    /// Open it in a browser
     #[arg(long)]
     browser: bool,
     #[command(flatten)]
@@ -114,12 +114,12 @@ impl Dashboard {
                         "{name} has no dashboard: it is an older Navarch, or ENABLE_DEBUG_ON_HTTP=false is set"
                     )
                 }
-                status => anyhow::bail!("{name} answers {status}"),
+                status => anyhow::bail!("{name} responded with {status}"),
             }
             let own = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
             let listener = TcpListener::bind(own).await.with_context(|| format!("failed to listen on {own}"))?;
             let url = format!("http://{}/", listener.local_addr()?);
-            println!("{url} shows the mesh of {name}; Ctrl-C ends it");
+            println!("{url} shows the mesh of {name}; press Ctrl-C to stop");
             if self.browser {
                 show(&url);
             }
@@ -184,7 +184,7 @@ impl Forward {
         let answers = replicas.iter().map(async |place| {
             let answer = tokio::time::timeout(LIST_TIMEOUT, self.proxies_of(place, &wanted)).await;
             let answer =
-                answer.unwrap_or_else(|_| Err(anyhow::anyhow!("{place} did not answer within {LIST_TIMEOUT:?}")));
+                answer.unwrap_or_else(|_| Err(anyhow::anyhow!("{place} did not respond within {LIST_TIMEOUT:?}")));
             (place.to_string(), answer.map_err(|error| format!("{error:#}")))
         });
         let told = join_all(answers).await;
@@ -210,7 +210,7 @@ impl Forward {
             match answer.status.as_u16() {
                 200 => {}
                 401 | 403 => anyhow::bail!("{place} denied access: {ACCESS_ADVICE}"),
-                status => anyhow::bail!("{place} answers {status}"),
+                status => anyhow::bail!("{place} responded with {status}"),
             }
             let part: proxies::ProxyRows =
                 serde_json::from_slice(&answer.body).context("the response is of an incompatible Navarch release")?;

@@ -28,12 +28,12 @@ const LOCAL_ADDRESS: &str = "127.0.0.1:15014";
 /// Which control plane is asked.
 #[derive(Args, Clone, Debug)]
 pub(super) struct DebugApi {
-    /// Where the control plane serves its debug pages, in place of a cluster's pods; can be repeated, once per replica, or be a
-    /// name that resolves to all of them (a headless Service). From another machine than its own --token-file is needed. Without
-    /// it the pods of the kubeconfig's cluster are asked, and where there is no kubeconfig 127.0.0.1:15014
+    /// Address of the debug pages of the control plane, instead of the pods of a cluster; can be repeated, once per replica, or be
+    /// a name that resolves to all of them (a headless Service). From another machine it requires --token-file. If unset, the pods
+    /// of the kubeconfig's cluster are used, or 127.0.0.1:15014 without a kubeconfig
     #[arg(long = "address", global = true, value_name = "HOST:PORT")]
     addresses: Vec<String>,
-    /// File with a token of a service account that may see debug pages
+    /// File with the token of a service account that is authorized for debug pages
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
     #[command(flatten)]
@@ -137,7 +137,7 @@ impl DebugApi {
             if others > 0 {
                 // On the standard error, so that JSON output stays valid.
                 eprintln!(
-                    "{place} answers; {others} more control planes are ready, whose proxies are not part of the answer"
+                    "response of {place}; it does not include the proxies of {others} other ready control planes"
                 );
             }
             servers.ask_at(&place, asked).await
@@ -208,7 +208,7 @@ impl Servers {
         match &self.way {
             ServerSource::Addresses(named) => {
                 let [address] = named.as_slice() else {
-                    bail!("set exactly one --address: one replica answers for all")
+                    bail!("set exactly one --address: the request is sent to one replica")
                 };
                 let (host, port) = host_and_port(address)?;
                 Ok((ControlPlane::Address { host: host.to_owned(), port }, 0))
@@ -256,7 +256,7 @@ impl Servers {
         match place {
             ControlPlane::Address { host, port } => {
                 (question.host, question.port) = (host.clone(), *port);
-                question.ask().await.with_context(|| format!("{place} does not answer"))
+                question.ask().await.with_context(|| format!("{place} does not respond"))
             }
             ControlPlane::Pod(pod) => pod.ask(question).await,
         }
@@ -275,7 +275,7 @@ impl Servers {
             // 404 is a valid response, too.
             200..=299 | 404 => Ok(answer),
             401 | 403 => bail!("{place} denied access: {ACCESS_ADVICE}"),
-            status => bail!("{place} answers {status}: {}", String::from_utf8_lossy(&answer.body).trim()),
+            status => bail!("{place} responded with {status}: {}", String::from_utf8_lossy(&answer.body).trim()),
         }
     }
 }

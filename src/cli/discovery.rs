@@ -31,28 +31,27 @@ const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
 
 /// Run the control plane: read configuration, serve xDS to proxies.
 ///
-/// Addresses are host:port, `:port` for all addresses of the machine, or empty to switch a server off; what --grpc-addr,
-/// --monitoring-addr and --https-addr stand for is then on the port of --http-addr. Environment variables
-/// are istiod's (`CLUSTER_ID`, `POD_NAMESPACE`, `REVISION`, `ISTIO_WATCH_NAMESPACE`, `PILOT_…`). SIGUSR1 reads all files anew; SIGTERM
-/// lets proxies go and ends.
+/// Addresses are host:port, `:port` for all addresses of the machine, or empty to disable a server; the services of --grpc-addr,
+/// --monitoring-addr and --https-addr are then on the port of --http-addr. Environment variables are those of istiod (`CLUSTER_ID`,
+/// `POD_NAMESPACE`, `REVISION`, `ISTIO_WATCH_NAMESPACE`, `PILOT_…`). SIGUSR1 reloads all files; SIGTERM drains proxies and stops
+/// the process.
 #[derive(Args, Debug)]
 pub(super) struct Discovery {
-    /// Directory of YAML and JSON files to take the configuration from, watched for changes, in place of the Kubernetes API
+    /// Directory of YAML and JSON files with the configuration, watched for changes, instead of the Kubernetes API
     #[arg(long, alias = "configDir", value_name = "DIR")]
     config_dir: Option<PathBuf>,
-    /// Where configuration comes from, in place of the mesh config's configSources: fs:///path, xds://host:port (in plain text),
-    /// k8s://; can be repeated, and of objects with the same name the first counts
+    /// Source of configuration, instead of configSources of the mesh config: fs:///path, xds://host:port (in plain text), k8s://;
+    /// can be repeated; for objects with the same name the first source takes precedence
     #[arg(long = "config-source", alias = "configSource", value_name = "URL")]
     config_sources: Vec<SourceAddress>,
-    /// Where services come from besides ServiceEntries: Kubernetes, or nothing where it is empty. Kubernetes if unset, but for
-    /// --config-dir where Navarch runs in no cluster and no kubeconfig is given
+    /// Service registries besides ServiceEntries: Kubernetes, or empty for none. Kubernetes if unset, except with --config-dir
+    /// outside a cluster and without a kubeconfig
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = registry)]
     registries: Option<Vec<bool>>,
-    /// Kubeconfig of the cluster to read; KUBECONFIG if unset and there is such a file, else the cluster that Navarch runs in
+    /// Kubeconfig of the cluster to read; if unset, KUBECONFIG if the file exists, else the cluster that Navarch runs in
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// How long a connection to the Kubernetes API may be silent before it counts as dead; a watch on which nothing happens
-    /// gets a bookmark about every minute
+    /// Idle timeout of connections to the Kubernetes API; an idle watch receives a bookmark about every minute
     #[arg(long, value_name = "DURATION", default_value = "100s", value_parser = duration)]
     kubernetes_idle_timeout: Duration,
     /// Revision of this control plane: mesh configuration labelled with another istio.io/rev is ignored, mesh config is in
@@ -65,7 +64,7 @@ pub(super) struct Discovery {
     /// File with the mesh networks; ./etc/istio/config/meshNetworks where that exists, else the same ConfigMap
     #[arg(long, alias = "networksConfig", value_name = "FILE")]
     networks_config: Option<PathBuf>,
-    /// Plaintext xDS; empty, and it is on the port of --http-addr
+    /// Plaintext xDS; if empty, it is on the port of --http-addr
     #[arg(long, alias = "grpcAddr", value_name = "ADDRESS", default_value = ":15010")]
     grpc_addr: ListenAddress,
     /// xDS and certificates over TLS
@@ -74,30 +73,30 @@ pub(super) struct Discovery {
     /// Readiness and debug API
     #[arg(long, alias = "httpAddr", value_name = "ADDRESS", default_value = ":8080")]
     http_addr: ListenAddress,
-    /// Webhooks over TLS; empty, and they are on the port of --http-addr, for whoever ends TLS before it
+    /// Webhooks over TLS; if empty, they are on the port of --http-addr without TLS, for use behind a TLS terminator
     #[arg(long, alias = "httpsAddr", value_name = "ADDRESS", default_value = ":15017")]
     https_addr: ListenAddress,
-    /// Metrics, version and debug API; empty, and they are on the port of --http-addr
+    /// Metrics, version and debug API; if empty, they are on the port of --http-addr
     #[arg(long, alias = "monitoringAddr", value_name = "ADDRESS", default_value = ":15014")]
     monitoring_addr: ListenAddress,
-    /// Directory that keeps the root of a self-signed CA; in memory if unset. Not used where there is a CA in ROOT_CA_DIR
+    /// Directory that stores the root of a self-signed CA; in memory if unset. Not used if there is a CA in ROOT_CA_DIR
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// File with Navarch's own certificate and its chain; ./var/run/secrets/istiod/tls/tls.crt where that exists, else the CA
-    /// issues one
+    /// File with Navarch's own certificate and its chain; ./var/run/secrets/istiod/tls/tls.crt if that exists, else the CA issues
+    /// one
     #[arg(long, alias = "tlsCertFile", value_name = "FILE", requires = "tls_key_file")]
     tls_cert_file: Option<PathBuf>,
-    /// File with its key; ./var/run/secrets/istiod/tls/tls.key
+    /// File with the key of that certificate; ./var/run/secrets/istiod/tls/tls.key
     #[arg(long, alias = "tlsKeyFile", value_name = "FILE", requires = "tls_cert_file")]
     tls_key_file: Option<PathBuf>,
-    /// File with the roots by which it is known; ./var/run/secrets/istiod/ca/root-cert.pem, or ca.crt beside the certificate
+    /// File with the roots of that certificate; ./var/run/secrets/istiod/ca/root-cert.pem, or ca.crt beside the certificate
     #[arg(long, alias = "caCertFile", value_name = "FILE")]
     ca_cert_file: Option<PathBuf>,
-    /// Directory in which all that comes in and all that proxies are sent is recorded, for navarch replay; without Secrets'
-    /// keys and passwords. Each replica needs its own
+    /// Directory for a recording of all inputs and of all responses to proxies, for navarch replay; without keys and passwords of
+    /// Secrets. Each replica needs its own
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// Most bytes of the record, such as 512Mi; the oldest part goes first
+    /// Maximum size of the recording, such as 512Mi; the oldest part is deleted first
     #[arg(long, value_name = "SIZE", default_value = "256Mi", value_parser = limits::record_size)]
     record_max_size: u64,
     /// DNS suffix of Kubernetes services
@@ -106,7 +105,7 @@ pub(super) struct Discovery {
     /// Name of the cluster that Navarch runs in; CLUSTER_ID if unset
     #[arg(long = "cluster-id", alias = "clusterID", value_name = "NAME")]
     cluster_id: Option<String>,
-    /// Other names that proxies may give for a cluster, as ALIAS=CLUSTER, with commas between them
+    /// Other names that proxies may use for a cluster, as ALIAS=CLUSTER, comma-separated
     #[arg(long, alias = "clusterAliases", value_name = "ALIAS=CLUSTER", value_delimiter = ',', value_parser = alias)]
     cluster_aliases: Vec<(String, String)>,
     /// Namespace of the Secrets with kubeconfigs of remote clusters; Navarch's own if unset
@@ -115,30 +114,30 @@ pub(super) struct Discovery {
     /// Namespace that Navarch runs in; POD_NAMESPACE if unset
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Namespace of istio-cni, whose pods say when nodes lose their taint; Navarch's own if unset
+    /// Namespace of istio-cni, whose pods determine when the taint of a node is removed; Navarch's own if unset
     #[arg(long, alias = "cniNamespace", value_name = "NAMESPACE")]
     cni_namespace: Option<String>,
     #[command(flatten)]
     keepalive: KeepaliveFlags,
-    /// How long proxies have to go when Navarch ends
+    /// Time for proxies to disconnect when Navarch shuts down
     #[arg(long, alias = "shutdownDuration", value_name = "DURATION", default_value = "10s", value_parser = duration)]
     shutdown_duration: Duration,
-    /// Cipher suites of TLS 1.2, by Go's names, comma-separated; all that are safe if unset
+    /// Cipher suites of TLS 1.2, by Go's names, comma-separated; all secure ones if unset
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     tls_cipher_suites: Vec<String>,
-    /// Oldest version of TLS that is spoken: 1.2 or 1.3
+    /// Minimum TLS version: 1.2 or 1.3
     #[arg(long, value_name = "VERSION", default_value = "1.2")]
     tls_min_version: String,
-    /// How often the Kubernetes API is asked per second, in the long run; 80 where the burst is limited, else without limit
+    /// Maximum average number of requests to the Kubernetes API per second; if unset, 80 if the burst is limited, else unlimited
     #[arg(long = "kubernetesApiQPS", alias = "kubernetes-api-qps", value_name = "NUMBER", value_parser = per_second)]
     kubernetes_api_qps: Option<f64>,
-    /// How often at once; 160 where the number per second is limited, else without limit
+    /// Maximum burst of these requests; if unset, 160 if the requests per second are limited, else unlimited
     #[arg(long = "kubernetesApiBurst", alias = "kubernetes-api-burst", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     kubernetes_api_burst: Option<u32>,
-    /// Port of ControlZ, by which a running process is looked at and its log set; any free one where 0
+    /// Port of ControlZ, for inspecting the process and setting its log levels; any free one if 0
     #[arg(long = "ctrlz_port", alias = "ctrlz-port", value_name = "PORT", default_value_t = 9876)]
     ctrlz_port: u16,
-    /// Address of ControlZ; empty, and there is none. Only the same machine is answered
+    /// Address of ControlZ; if empty, it is disabled. Only requests from the same machine are served
     #[arg(long = "ctrlz_address", alias = "ctrlz-address", value_name = "ADDRESS", default_value = "localhost")]
     ctrlz_address: String,
     /// Serve profiles of CPU and memory under /debug/pprof, for go tool pprof
@@ -158,8 +157,8 @@ impl Discovery {
         navarch_api::huge_pages::do_without_huge_pages();
         let (scopes, log_scopes) = self.log.start()?;
         let variables = Variables::new(navarch_agent::cli::environment());
-        say("--log_output_level: scopes that do not exist here", &scopes);
-        say("flags that are not known", unknown);
+        say("unknown scopes in --log_output_level", &scopes);
+        say("unknown flags", unknown);
         say("flags of pilot-discovery that have no effect", &self.without_effect.given());
         let config = self.config(&variables, log_scopes)?;
         let ignored: Vec<String> = variables.ignored().into_iter().map(str::to_owned).collect();
@@ -181,7 +180,7 @@ impl Discovery {
         let is_by_default = self.config_dir.is_none() || kubeconfig.is_some() || variables.get(IN_CLUSTER).is_some();
         let (files, keys) = (files::raise_limit(), keys(variables)?);
         let (tls, never) = TlsRules::read(&self.tls_min_version, &self.tls_cipher_suites)?;
-        say("--tls-cipher-suites: suites that are not safe and never spoken", &never);
+        say("--tls-cipher-suites: ignored insecure suites", &never);
         let security = super::security::config(variable)?;
         let given = given(self.tls_cert_file, self.tls_key_file, self.ca_cert_file);
         let fetched = keys.addresses.clone();
@@ -386,7 +385,7 @@ fn kubeconfig(variables: &Variables) -> Option<PathBuf> {
     let says_anything = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
     let mut files = names.split(':').filter(|name| !name.is_empty()).map(PathBuf::from).filter(says_anything);
     let first = files.next();
-    say("KUBECONFIG: files that are not read, as the first one counts", &shown(files));
+    say("KUBECONFIG: files that are ignored, because only the first one is read", &shown(files));
     first
 }
 

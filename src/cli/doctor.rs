@@ -20,22 +20,22 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The exit code if there are problems.
 const WRONG: u8 = 3;
 
-/// Say what is wrong with this installation, and what to type next
+/// Find problems of this installation, with a next step for each
 ///
-/// On one screen: kinds, rights, webhooks, certificates and clocks that are not as they must be, replicas and proxies that differ, input that is
-/// refused, objects that are quarantined, proxies that refuse or do not answer, what is left out of what they get, limits that were
-/// met, what Navarch waits for. Each line has what to type next, and where it is explained.
+/// Shows problems with kinds, rights, webhooks, certificates and clocks, replicas and proxies that differ, rejected objects,
+/// quarantined objects, proxies that reject or do not acknowledge responses, configuration that is not sent to proxies, limits that
+/// were reached, and what Navarch waits for. Each line has a next step and a link to its explanation.
 ///
-/// Control planes that run and are not ready are asked, too.
+/// This includes control planes that run but are not ready.
 ///
-/// Exit codes: 0 nothing is wrong; 1 a control plane gives no answer; 2 the command line is wrong; 3 something is wrong.
+/// Exit codes: 0 nothing is wrong; 1 a control plane did not respond; 2 the command line is wrong; 3 something is wrong.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch doctor                                         every control plane of the kubeconfig's cluster
   kubectl navarch doctor --context production --revision canary
   navarch doctor --address istiod-debug.istio-system:15014 --token-file token -o json")]
 pub(super) struct Doctor {
-    /// How the answer is printed
+    /// Output format
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
     output: Output,
     #[command(flatten)]
@@ -56,13 +56,13 @@ impl Doctor {
     /// # Errors
     /// If an address cannot be resolved.
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
-        let progress = Progress::begin("asking the control planes how they are");
+        let progress = Progress::begin("querying the control planes");
         let mut answers = self.ask()?;
         for _ in 0..SETTLED {
             if same_configuration(&answers.well) {
                 break;
             }
-            progress.say("replicas differ; waiting for them to come to the same configuration".to_owned());
+            progress.say("the configuration of replicas differs; waiting until it is the same".to_owned());
             std::thread::sleep(POLL_INTERVAL);
             answers = self.ask()?;
         }
@@ -95,7 +95,7 @@ impl Doctor {
                     // Older releases do not send their time.
                     if let Ok(told) = health.now.parse::<Timestamp>() {
                         let whose = [place.as_str(), "this machine's"];
-                        clock(&mut health, told, window, whose, "timedatectl status, here and on its node");
+                        clock(&mut health, told, window, whose, "timedatectl status, on this machine and its node");
                     }
                     well.push((place, health));
                 }

@@ -151,7 +151,7 @@ impl Reader<'_> {
 
     /// Reads a boolean.
     fn flag(&self, name: &'static str, field: &mut bool) -> Result<(), VariableError> {
-        self.set(name, field, "truth value (true or false)", parse_bool)
+        self.set(name, field, "boolean (true or false)", parse_bool)
     }
 
     /// Reads a non-negative number.
@@ -203,7 +203,7 @@ fn read_registry(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
 /// Settings of staged rollouts.
 fn read_rollouts(read: &Reader<'_>, rollouts: &mut RolloutSettings) -> Result<(), VariableError> {
     let stages = |text: &str| Stages::parse(text).ok().map(Some);
-    read.set("NAVARCH_ROLLOUT", &mut rollouts.stages, "list of growing shares such as 5%,25%,100%", stages)?;
+    read.set("NAVARCH_ROLLOUT", &mut rollouts.stages, "list of increasing percentages such as 5%,25%,100%", stages)?;
     let pause = "duration such as 30s, at most 24h";
     read.set("NAVARCH_ROLLOUT_PAUSE", &mut rollouts.pause, pause, |text| parse_pause(text).ok())
 }
@@ -298,7 +298,7 @@ fn read_listeners(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Vari
     read.flag("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS", &mut settings.multiple_custom_authorization_providers)?;
     read.flag("ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY", &mut settings.selector_based_gateway_policy)?;
     // As in istiod, an unknown value is the default.
-    read.set("PILOT_JWT_ENABLE_REMOTE_JWKS", &mut settings.key_fetching, "fetcher of keys", |text| {
+    read.set("PILOT_JWT_ENABLE_REMOTE_JWKS", &mut settings.key_fetching, "JWKS fetch mode", |text| {
         Some(match text {
             "hybrid" | "true" => KeyFetching::Hybrid,
             "envoy" => KeyFetching::Proxy,
@@ -375,6 +375,6 @@ mod tests {
     #[test]
     fn a_value_that_cannot_be_is_named() {
         let error = settings(|name| (name == "ISTIO_DUAL_STACK").then(|| "yes".to_owned())).unwrap_err();
-        assert_eq!(error.to_string(), "ISTIO_DUAL_STACK=\"yes\" is not a valid truth value (true or false)");
+        assert_eq!(error.to_string(), "ISTIO_DUAL_STACK=\"yes\" is not a valid boolean (true or false)");
     }
 }

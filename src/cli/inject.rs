@@ -18,7 +18,8 @@ use navarch_webhook::inject::{Injector, InjectorInputs, NativeSidecars, Note, in
 /// Add the proxy to the pods of files, as the webhook would
 ///
 /// Reads YAML or JSON with any number of objects, and prints them as YAML; objects without pods stay as they are. Values, config
-/// and mesh config are those of the ConfigMaps istio-sidecar-injector and istio; without them the default installation holds.
+/// and mesh config are those of the ConfigMaps istio-sidecar-injector and istio; without them the defaults of an installation are
+/// used.
 #[derive(Args, Debug)]
 pub(super) struct Inject {
     /// File with the objects, or - for the standard input; can be repeated
@@ -36,7 +37,7 @@ pub(super) struct Inject {
     /// Revision of the control plane
     #[arg(long, value_name = "REVISION", default_value = "")]
     revision: String,
-    /// Namespace of objects that name none
+    /// Namespace of objects without one
     #[arg(short = 'n', long, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
     /// Show what changes, as a unified diff

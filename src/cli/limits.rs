@@ -14,13 +14,13 @@ use navarch_xds::Limits;
 /// Flags about connections. The first two have their defaults from the environment.
 #[derive(Args, Debug, Default)]
 pub(super) struct KeepaliveFlags {
-    /// Silence on a connection after which the client is pinged; `GRPC_KEEPALIVE_INTERVAL`, else 30s
+    /// Idle time of a connection after which the client is pinged; if unset, `GRPC_KEEPALIVE_INTERVAL`, or 30s
     #[arg(long, alias = "keepaliveInterval", value_name = "DURATION", value_parser = duration)]
     keepalive_interval: Option<Duration>,
-    /// How long a client may take to answer a ping before its connection is closed; `GRPC_KEEPALIVE_TIMEOUT`, else 10s
+    /// Timeout for the acknowledgement of a ping, after which the connection is closed; if unset, `GRPC_KEEPALIVE_TIMEOUT`, or 10s
     #[arg(long, alias = "keepaliveTimeout", value_name = "DURATION", value_parser = duration)]
     keepalive_timeout: Option<Duration>,
-    /// How long a connection may be open before the client has to connect again, a tenth more or less; 0 is for ever
+    /// Maximum age of a connection, with a jitter of 10 %; 0 is unlimited
     #[arg(
         long,
         alias = "keepaliveMaxServerConnectionAge",
@@ -61,7 +61,7 @@ pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, flags: &Keepaliv
         Some(value) => value.parse().with_context(|| format!("{name}={value:?} is not an integer")),
     };
     if let Some(value) = text("PILOT_PUSH_THROTTLE") {
-        tracing::warn!(value, "PILOT_PUSH_THROTTLE has no effect: pushes to all proxies are one computation here");
+        tracing::warn!(value, "PILOT_PUSH_THROTTLE has no effect: pushes to all proxies are computed together");
     }
     let mut limits = Limits::default();
     let interval = span("GRPC_KEEPALIVE_INTERVAL", flags.keepalive_interval, limits.keepalive_interval)?;
@@ -79,7 +79,9 @@ pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, flags: &Keepaliv
     limits.streams_per_connection = match u32::try_from(streams) {
         // As in grpc-go.
         Ok(0) => u32::MAX,
-        streams_or_error => streams_or_error.with_context(|| format!("ISTIO_GPRC_MAXSTREAMS={streams} is too many"))?,
+        streams_or_error => {
+            streams_or_error.with_context(|| format!("ISTIO_GPRC_MAXSTREAMS={streams} is too large"))?
+        }
     };
     let ambient = text("PILOT_ENABLE_AMBIENT").and_then(|value| parse_bool(&value)).unwrap_or_default();
     let request_bytes = if ambient { AMBIENT_REQUEST_BYTES } else { limits.request_bytes };
@@ -87,10 +89,7 @@ pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, flags: &Keepaliv
     limits.unproved_names = number("NAVARCH_MAX_UNAUTHENTICATED_NAMES", limits.unproved_names)?;
     limits.push_history = number("NAVARCH_PUSH_HISTORY", limits.push_history)?;
     let (history, most) = (limits.push_history, Limits::MAX_PUSH_HISTORY);
-    ensure!(
-        history <= most,
-        "NAVARCH_PUSH_HISTORY={history} is too many: at most {most} responses of a stream are remembered"
-    );
+    ensure!(history <= most, "NAVARCH_PUSH_HISTORY={history} is too large: the maximum is {most} responses per stream");
     Ok(limits)
 }
 
@@ -137,7 +136,7 @@ const LEAST_RECORD: u64 = 1 << 20;
 pub(super) fn record_size(text: &str) -> Result<u64, String> {
     let size = bytes(text).and_then(|size| u64::try_from(size).ok());
     match size.ok_or_else(|| format!("{text:?} is not a number of bytes such as 512Mi"))? {
-        size if size < LEAST_RECORD => Err("a record needs 1Mi at least".to_owned()),
+        size if size < LEAST_RECORD => Err("the minimum size of a recording is 1Mi".to_owned()),
         size => Ok(size),
     }
 }

@@ -35,7 +35,7 @@ const SCOPES: &[LogScope] = &[
     ("model", "Services and pushes", &["navarch_push", "navarch_registry"]),
     ("monitoring", "Health, metrics and debug pages", &["navarch::admin"]),
     ("pkica", "Signing of certificates", &["navarch_security::ca"]),
-    ("pkira", "Signers outside of the process", &["navarch_security::ca::registration"]),
+    ("pkira", "External signers", &["navarch_security::ca::registration"]),
     ("processing", "Pushes", &["navarch_push"]),
     ("rootcertrotator", "Renewal of the root", &["navarch_security::ca::keeper"]),
     ("security", "Identities and certificates", &["navarch_security"]),
@@ -49,7 +49,7 @@ const SCOPES: &[LogScope] = &[
     ("validationServer", "The webhook that validates", &["navarch_webhook::validation"]),
     (
         "wle",
-        "Registration of workloads that are no pods",
+        "Registration of workloads outside Kubernetes",
         &["navarch_status::registration", "navarch::server::workloads"],
     ),
 ];
@@ -57,16 +57,16 @@ const SCOPES: &[LogScope] = &[
 /// How and where to log.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct LogFlags {
-    /// What to log: error, warn, info, debug or trace, also by room as in `info,navarch_xds=debug`; info if unset
+    /// Log level: error, warn, info, debug or trace, optionally by module as in `info,navarch_xds=debug`; info if unset
     #[arg(long, value_name = "LEVELS", conflicts_with = "log_output_level")]
     log_level: Option<String>,
-    /// What to log in Istio's notation: none, error, warn, info or debug, also by scope as in `default:info,ads:debug`
+    /// Log levels in Istio's notation: none, error, warn, info or debug, optionally by scope as in `default:info,ads:debug`
     #[arg(long = "log_output_level", alias = "log-output-level", value_name = "LEVELS")]
     log_output_level: Option<String>,
-    /// Where to log to: stdout, stderr or a file, which is appended to; can be repeated
+    /// Log target: stdout, stderr, or a file to append to; can be repeated
     #[arg(long = "log_target", alias = "log-target", value_name = "TARGET", default_value = "stdout")]
     log_target: Vec<String>,
-    /// Log JSON objects with the members that istiod's have: level, time, scope, msg
+    /// Log JSON objects with the same members as istiod: level, time, scope, msg
     #[arg(long, alias = "log_as_json", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t, default_missing_value = "true", action = clap::ArgAction::Set)]
     log_as_json: bool,
 }
@@ -119,7 +119,7 @@ fn writer(target: &str) -> anyhow::Result<BoxMakeWriter> {
             let nonblocking = OFlag::O_NONBLOCK.bits();
             let file = OpenOptions::new().create(true).append(true).custom_flags(nonblocking).open(path);
             let opened = file.and_then(|file| match file.metadata()?.file_type().is_fifo() {
-                true => Err(io::Error::other("is a FIFO, whose reader could stop the process")),
+                true => Err(io::Error::other("is a FIFO, whose reader could block the process")),
                 false => Ok(file),
             });
             BoxMakeWriter::new(Arc::new(opened.with_context(|| format!("--log_target: failed to open {path}"))?))

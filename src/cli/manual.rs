@@ -8,7 +8,7 @@ use clap_complete::Shell;
 
 use super::Arguments;
 
-/// Print what a shell reads to complete commands and flags.
+/// Print a shell completion script for commands and flags.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch completions bash > /etc/bash_completion.d/navarch
@@ -24,7 +24,7 @@ pub(super) struct Completions {
 #[command(after_help = "Examples:
   navarch man /usr/local/share/man/man1 && man navarch-plan")]
 pub(super) struct Man {
-    /// The directory in which they are put, made if it is not there
+    /// Output directory, created if it does not exist
     directory: PathBuf,
 }
 

@@ -24,40 +24,40 @@ const TIMEOUT: Duration = Duration::from_mins(10);
 /// The exit code if the plan contains something of --fail-on.
 const FOUND: u8 = 3;
 
-/// Say what a change would do, before it is made
+/// Show the effect of a change before it is made
 ///
-/// The plan has which objects are valid, which proxies the change reaches, what they would be sent, which requests would go
-/// another way, what would be left out or refused. Nothing is applied.
+/// The plan shows which objects are valid, which proxies the change affects, what they would receive, which requests would be
+/// routed differently, and what Envoy would reject or what would not be sent to proxies. Nothing is applied.
 ///
-/// Every ready control plane of the kubeconfig's cluster is asked, or each that --address names: each knows its own proxies, and their
-/// plans are put together.
+/// The request is sent to every ready control plane of the kubeconfig's cluster, or to each --address: each knows its own proxies,
+/// and their plans are merged.
 ///
-/// Exit codes: 0 the plan was made, and has nothing of --fail-on; 1 no plan could be made, or one of several control planes made none; 2
-/// the command line is wrong; 3 the plan has something of --fail-on.
+/// Exit codes: 0 the plan has nothing of --fail-on; 1 there is no plan, or one of several control planes did not respond; 2 the
+/// command line is wrong; 3 the plan has something of --fail-on.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch plan -f change.yaml                            against the control plane of the kubeconfig's cluster
   navarch plan -f change.yaml --address istiod:15014 --token-file token
   navarch plan -f change.yaml --against config/          against a directory; its pods and WorkloadEntries imply the proxies
-  navarch plan --remove vs/shop/reviews -o json          what if this VirtualService went
+  navarch plan --remove vs/shop/reviews -o json          if this VirtualService were removed
   navarch plan -f change.yaml --fail-on invalid,refused,left-out || exit 1    in a pipeline")]
 pub(super) struct PlanCommand {
-    /// File or directory with objects to be added or changed, or - for the standard input; can be repeated
+    /// File or directory with objects to add or change, or - for the standard input; can be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE", required_unless_present = "remove")]
     files: Vec<PathBuf>,
-    /// Object to be taken away, as KIND/NAMESPACE/NAME; can be repeated
+    /// Object to remove, as KIND/NAMESPACE/NAME; can be repeated
     #[arg(long, value_name = "OBJECT")]
     remove: Vec<String>,
-    /// What the change is tried on: live, or a directory as --config-dir has it
+    /// Configuration to which the change is applied: live, or a directory as for --config-dir
     #[arg(long, value_name = "live|DIR", default_value = "live")]
     against: String,
-    /// File with the mesh config that goes with the directory: key mesh of the ConfigMap istio
+    /// File with the mesh config for the directory: key mesh of the ConfigMap istio
     #[arg(long = "meshConfigFile", alias = "mesh-config-file", value_name = "FILE")]
     mesh_config: Option<PathBuf>,
     /// What makes the command fail
     #[arg(long, value_name = "WHAT", value_delimiter = ',', default_value = "invalid,refused")]
     fail_on: Vec<FailOn>,
-    /// How the answer is printed
+    /// Output format
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
     output: Output,
     #[command(flatten)]
@@ -67,17 +67,17 @@ pub(super) struct PlanCommand {
 /// What a plan may be failed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FailOn {
-    /// An object is not valid
+    /// An object is invalid
     Invalid,
-    /// Envoy would refuse a resource
+    /// Envoy would reject a resource
     Refused,
-    /// Something would be left out of what proxies get
+    /// Part of the configuration would not be sent to proxies
     LeftOut,
-    /// An object is warned of
+    /// There is a warning for an object
     Warning,
-    /// Requests would go another way
+    /// Requests would be routed differently
     Traffic,
-    /// A proxy would be sent something
+    /// A proxy would receive changes
     Change,
     /// Nothing
     Never,
@@ -90,7 +90,7 @@ impl PlanCommand {
     /// If files cannot be read, or the control plane does not respond.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let proposal = self.proposal()?;
-        let progress = Progress::begin("making the plan");
+        let progress = Progress::begin("computing the plan");
         let (plan, silent) = if self.against == "live" { self.ask(&proposal)? } else { (self.make(proposal)?, false) };
         drop(progress);
         print(self.output, &plan, &plan)?;

@@ -23,7 +23,7 @@ fn limited(reader: impl Read) -> std::io::Result<String> {
     let mut text = String::new();
     reader.take(MAX_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_BYTES {
-        let reason = format!("has more than {MAX_BYTES} bytes");
+        let reason = format!("exceeds {MAX_BYTES} bytes");
         return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, reason));
     }
     Ok(text)

@@ -27,7 +27,7 @@ const HEAD: &str = "\
 
 This page is made from the code (`REWRITE=1 cargo test -p navarch --lib reference`); a test fails where it is out of date.
 
-A flag counts more than a variable. `--name value` and `--name=value` are the same, durations are Go's (`1m30s`), switches take `true`
+A flag takes precedence over a variable. `--name value` and `--name=value` are the same, durations are Go's (`1m30s`), switches take `true`
 and `false`, and every command has `--help`. A default in the form of `code` can be set as it stands.
 
 The control plane takes a variable that is set to nothing for unset, unless its line says otherwise, and does not start where it
@@ -56,17 +56,17 @@ fn page(is_read: impl Fn(&str) -> bool) -> String {
         let read: Vec<_> = section.variables().filter(|variable| is_read(variable.name)).collect();
         push_read(*section, &read, &mut page);
     }
-    page.push_str("### Not read\n\nVariables of istiod's that have no effect.\n\n");
+    page.push_str("### Not read\n\nVariables of istiod that have no effect.\n\n");
     let mut unread: Vec<_> = all(control_plane::SECTIONS).filter(|variable| !is_read(variable.name)).collect();
     unread.sort_by_key(|variable| variable.name);
     push_unread("istiod", &unread, &[ISTIOD, GONE].concat(), &mut page);
-    page.push_str("## Variables of the agent\n\nThose that set flags of istio-iptables stand beside the flags.\n\n");
+    page.push_str("## Variables of the agent\n\nThose that set flags of istio-iptables are listed with the flags.\n\n");
     let is_unread = |variable: &Variable| UNREAD.iter().any(|(name, _)| *name == variable.name);
     for section in agent::SECTIONS {
         let read: Vec<_> = section.variables().filter(|variable| !is_unread(variable)).collect();
         push_read(*section, &read, &mut page);
     }
-    page.push_str("### Not read\n\nVariables of pilot-agent's that have no effect.\n\n");
+    page.push_str("### Not read\n\nVariables of pilot-agent that have no effect.\n\n");
     let unread: Vec<_> = all(agent::SECTIONS).filter(is_unread).collect();
     push_unread("pilot-agent", &unread, UNREAD, &mut page);
     page.trim_end().to_owned() + "\n"

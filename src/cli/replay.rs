@@ -16,25 +16,27 @@ use navarch_record::{Broken, PlayedStep, Player, STACK, Segment, segments};
 /// The exit code where the replay differs from the recording.
 const DIFFERS: u8 = 3;
 
-/// Play a record of a control plane again, offline, and say what was pushed to whom and why
+/// Replay a recording of a control plane offline, and show what was pushed to which proxy and why
 ///
-/// A record is what navarch discovery --record DIR writes. What came in is printed, what was pushed to whom for it, and who took or
-/// refused it. All pushes are worked out anew and compared with what was recorded; the first that differs ends it.
+/// A recording is written by navarch discovery --record DIR. The output has all inputs, the pushes that they caused, and which
+/// proxies acknowledged or rejected them. All pushes are computed again and compared with the recording; the replay stops at the
+/// first difference.
 ///
-/// Exit codes: 0 all is as recorded; 1 the record or a part of it cannot be read; 2 the command line is wrong; 3 a push differs.
+/// Exit codes: 0 all pushes match the recording; 1 the recording or a part of it could not be read; 2 the command line is wrong; 3
+/// a push differs.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch replay /var/lib/navarch/record
   navarch replay record --until 2026-11-23T10:15:00Z
   navarch replay record -o json > pushes.json")]
 pub(super) struct Replay {
-    /// The directory of the record
+    /// Directory of the recording
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Play what was done up to this moment, such as 2026-11-23T10:15:00Z
+    /// Replay up to this time, such as 2026-11-23T10:15:00Z
     #[arg(long, value_name = "TIME")]
     until: Option<Timestamp>,
-    /// How it is printed
+    /// Output format
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
     output: Output,
 }
@@ -66,8 +68,8 @@ impl Replay {
             Outcome { .. } => 0,
         };
         let told: Vec<String> = outcome.broken.iter().map(ToString::to_string).collect();
-        let same = if outcome.differs { "the last differs from what was recorded" } else { "all as recorded" };
-        let text = format!("{} pushes played, {same}\n", outcome.pushes);
+        let same = if outcome.differs { "the last one differs from the recording" } else { "all match the recording" };
+        let text = format!("replayed {} pushes, {same}\n", outcome.pushes);
         let all = match output {
             Output::Text => Value::Null,
             Output::Json => {
@@ -83,16 +85,16 @@ impl Replay {
         let all = segments(&self.dir).with_context(|| format!("failed to read {}", self.dir.display()))?;
         let Some((last, _)) = all.last().cloned() else {
             bail!(
-                "no recording in {}: expected files record-….jsonl, as navarch discovery --record writes them",
+                "no recording in {}: expected files record-….jsonl, as written by navarch discovery --record",
                 self.dir.display()
             )
         };
         let (mut player, mut outcome) = (Player::new()?, Outcome::default());
         // As text, progress is printed.
-        let progress = (self.output == Output::Json).then(|| Progress::begin("playing the record"));
+        let progress = (self.output == Output::Json).then(|| Progress::begin("replaying the recording"));
         for (at, (number, file)) in all.iter().enumerate() {
             if let Some(progress) = &progress {
-                progress.say(format!("playing {}, {} of {} files", file.display(), at + 1, all.len()));
+                progress.say(format!("replaying {}, {} of {} files", file.display(), at + 1, all.len()));
             }
             let opened = Segment::open(file, *number == last).with_context(|| file.display().to_string());
             if !self.play_segment(opened?, file, &mut player, &mut outcome)? {

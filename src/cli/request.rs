@@ -11,16 +11,16 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of a response in bytes: `config_dump`s are large.
 const MAX_ANSWER: usize = 1 << 30;
 
-/// Ask the control plane that runs beside, on its port of metrics and debug pages
+/// Send a request to the monitoring port of the control plane on this machine
 #[derive(Args, Debug)]
 pub(super) struct Request {
     /// `GET`, `POST`, …
     method: String,
     /// Path and query, such as `/debug/syncz`
     path: String,
-    /// What is sent
+    /// Request body
     body: Option<String>,
-    /// The port on this machine
+    /// Port on this machine
     #[arg(long, value_name = "PORT", default_value_t = 15014)]
     port: u16,
 }

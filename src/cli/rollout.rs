@@ -25,10 +25,10 @@ const UNDER_WAY: u8 = 3;
 const STOPPED: u8 = 4;
 const MISSING: u8 = 5;
 
-/// Show changes that reach proxies in stages; pause, promote or abort them
+/// Show rollouts, which are changes that proxies receive in stages; pause, promote or abort them
 ///
-/// An object asks for stages by the annotation navarch.io/rollout, such as 5%,25%,100%. Each edit then reaches that share of the
-/// proxies first, and more once all of those have taken it and a pause is over; it is stopped when a proxy refuses it.
+/// The annotation navarch.io/rollout of an object sets the stages, such as 5%,25%,100%. Each edit is first sent to that share of
+/// the proxies, and to more once all of these have acknowledged it and a pause is over; the rollout stops when a proxy rejects it.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch rollout status
@@ -37,16 +37,16 @@ const MISSING: u8 = 5;
   navarch rollout promote virtualservice reviews -n shop
   navarch rollout abort virtualservice reviews -n shop
 
-A change is paused, promoted or aborted from the control plane's own machine alone, or through a forwarded port:
+Rollouts can only be paused, promoted or aborted from the control plane's own machine, or through port-forward:
   kubectl port-forward -n istio-system deploy/istiod 15014
 
-Exit codes: 0 done, or no change is on its way; 1 the control plane gave no answer, or refused; 2 the command line is
-wrong; 3 a change is on its way; 4 one was stopped; 5 there is none to be paused, promoted or aborted.")]
+Exit codes: 0 done, or no rollout is in progress; 1 the control plane did not respond, or rejected it; 2 the command line is
+wrong; 3 a rollout is in progress; 4 one was stopped; 5 there is none to pause, promote or abort.")]
 pub(super) struct Rollout {
     /// What to do
     #[command(subcommand)]
     command: Command,
-    /// How the answer is printed
+    /// Output format
     #[arg(short = 'o', long, global = true, value_name = "FORMAT", default_value = "text")]
     output: Output,
     #[command(flatten)]
@@ -56,23 +56,23 @@ pub(super) struct Rollout {
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say how far changes have come: those of an object, or all
+    /// Show the state of rollouts: that of one object, or all
     Status {
         #[command(flatten)]
         object: AnyObject,
-        /// Wait until no change is on its way, or one is stopped
+        /// Wait until no rollout is in progress, or one is stopped
         #[arg(long)]
         wait: bool,
-        /// How long to wait
+        /// Timeout of --wait
         #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = super::discovery::duration, requires = "wait")]
         timeout: Duration,
     },
-    /// Have the change of an object stay at its stage until it is promoted
+    /// Pause the rollout of an object at its stage until it is promoted
     Pause {
         #[command(flatten)]
         object: TheObject,
     },
-    /// Have the change of an object go on to the next stage now, whatever it waits for
+    /// Advance the rollout of an object to the next stage now, even if it waits for something
     Promote {
         #[command(flatten)]
         object: TheObject,
@@ -80,7 +80,7 @@ enum Command {
         #[arg(long)]
         full: bool,
     },
-    /// Have all proxies go back to the version before the change, until the object is edited
+    /// Return all proxies to the previous version until the object is edited
     Abort {
         #[command(flatten)]
         object: TheObject,
@@ -90,11 +90,11 @@ enum Command {
 /// Which object's change an order is about.
 #[derive(Args, Debug)]
 struct TheObject {
-    /// Its kind, as kubectl takes it
+    /// Kind of the object, as in kubectl
     kind: String,
-    /// Its name
+    /// Name of the object
     name: String,
-    /// Its namespace
+    /// Namespace of the object
     #[arg(short = 'n', long, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
 }
@@ -102,12 +102,12 @@ struct TheObject {
 /// An object, or none.
 #[derive(Args, Debug)]
 struct AnyObject {
-    /// Its kind, as kubectl takes it
+    /// Kind of the object, as in kubectl
     #[arg(requires = "name")]
     kind: Option<String>,
-    /// Its name
+    /// Name of the object
     name: Option<String>,
-    /// Its namespace
+    /// Namespace of the object
     #[arg(short = 'n', long, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
 }
@@ -150,7 +150,7 @@ impl Rollout {
     #[expect(clippy::disallowed_methods, reason = "waiting on a command line is by the real clock")]
     fn status(&self, object: Option<&str>, wait: Option<Duration>) -> anyhow::Result<ExitCode> {
         let end = wait.map(|timeout| Instant::now() + timeout);
-        let progress = Progress::begin("asking how changes stand");
+        let progress = Progress::begin("querying rollouts");
         loop {
             let standing = self.ask(object)?;
             let is = |states: &[RolloutState]| standing.rollouts.iter().any(|rollout| states.contains(&rollout.state));

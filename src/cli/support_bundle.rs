@@ -42,24 +42,25 @@ const PAGES: &[(&str, &str)] = &[
     ("/debug/view/changes", "changes.json"),
 ];
 
-/// Pack what those need who look into a fault: versions, metrics, debug pages, a record
+/// Collect data for the diagnosis of a problem: versions, metrics, debug pages, a recording
 ///
-/// The bundle is a tar.gz with what every control plane says, and a record where there is one. Keys and passwords are no part of it; names, addresses and configuration are.
+/// The bundle is a tar.gz with the data of every control plane, and a recording if there is one. It contains no keys and passwords,
+/// but names, addresses and configuration.
 ///
-/// Exit codes: 0 all is packed; 1 something is missing, which errors.txt in the bundle names; 2 the command line is wrong.
+/// Exit codes: 0 complete; 1 something is missing, see errors.txt in the bundle; 2 the command line is wrong.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch support-bundle                                 every control plane of the kubeconfig's cluster
   navarch support-bundle --record /var/lib/navarch/record --file fault.tar.gz
   navarch support-bundle --address istiod-debug.istio-system:15014 --token-file token")]
 pub(super) struct SupportBundle {
-    /// The file that is written; navarch-support-TIME.tar.gz in this directory if unset
+    /// Output file; navarch-support-TIME.tar.gz in this directory if unset
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Directory of a record (navarch discovery --record DIR) that is packed, too
+    /// Directory of a recording (navarch discovery --record DIR) to include
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// How the summary of the archive is printed
+    /// Output format of the summary
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
     output: Output,
     #[command(flatten)]
@@ -152,9 +153,9 @@ impl SupportBundle {
 fn pack_record(bundle: &mut Bundle<impl Write>, dir: &Path) -> anyhow::Result<()> {
     let all = segments(dir).with_context(|| format!("--record: failed to read {}", dir.display()))?;
     ensure!(!all.is_empty(), "--record: no recording in {}", dir.display());
-    let progress = Progress::begin("packing the record");
+    let progress = Progress::begin("packing the recording");
     for (at, (_, path)) in all.iter().enumerate() {
-        progress.say(format!("packing the record, {} of {} files", at + 1, all.len()));
+        progress.say(format!("packing the recording, {} of {} files", at + 1, all.len()));
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
         match regular_file::read(path, SEGMENT) {
             Ok(bytes) => bundle.add(&format!("record/{name}"), &bytes)?,

@@ -19,14 +19,16 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The exit code if the request fails.
 const FAILS: u8 = 3;
 
-/// Say why a proxy has what it has, or why its requests fail
+/// Explain the configuration of a proxy, or why its requests fail
 ///
-/// Answers which objects made a resource of a proxy, what its last pushes were for, or why a request of its workload fails.
+/// Shows from which objects a resource of a proxy is generated, what caused its last pushes, or why a request of its workload
+/// fails.
 ///
-/// Every ready control plane of the kubeconfig's cluster is asked, or each that --address names; the one that the proxy is connected to
-/// answers.
+/// The request is sent to every ready control plane of the kubeconfig's cluster, or to each --address; the one to which the proxy
+/// is connected responds.
 ///
-/// Exit codes: 0 there is an answer, and the request does not fail; 1 there is none; 2 the command line is wrong; 3 the request fails.
+/// Exit codes: 0 there is a response, and the request does not fail; 1 there is none; 2 the command line is wrong; 3 the request
+/// fails.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch why proxy web-1.shop 'outbound|9080||reviews.shop.svc.cluster.local'
@@ -36,7 +38,7 @@ const FAILS: u8 = 3;
 pub(super) struct Why {
     #[command(subcommand)]
     question: Question,
-    /// How the answer is printed
+    /// Output format
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text", global = true)]
     output: Output,
     #[command(flatten)]
@@ -46,33 +48,34 @@ pub(super) struct Why {
 /// What is asked.
 #[derive(Debug, Subcommand)]
 enum Question {
-    /// Which objects made a resource of a proxy, in the order in which they were read, with the fields of each that count
+    /// Show the objects from which a resource of a proxy is generated, in the order in which they were read, with the fields of
+    /// each that matter
     Proxy {
         /// The proxy, as POD.NAMESPACE
         pod: String,
-        /// The name of a cluster, endpoint, listener or route, as `config_dump` has it
+        /// Name of a cluster, endpoint, listener or route, as in `config_dump`
         resource: String,
-        /// The type, such as cds or rds; all types with a resource of the name where none is said
+        /// Type, such as cds or rds; if unset, all types with a resource of this name
         #[arg(long, value_name = "TYPE")]
         r#type: Option<String>,
     },
-    /// What the last pushes of a proxy were for: when, which objects, how much, and when it acknowledged them
+    /// Show the last pushes to a proxy: time, objects that caused them, size, and time until the acknowledgement
     Push {
         /// The proxy, as POD.NAMESPACE
         pod: String,
     },
-    /// Why a request of a pod to a host fails: the first reason on its way, policies of the other side included. Of a gateway's pod
-    /// the requests that come to it from outside are followed
+    /// Show why a request of a pod to a host fails: the first reason on its path, including policies of the destination. For the
+    /// pod of a gateway, it is a request from outside to the gateway
     Not {
         /// The pod, as POD.NAMESPACE
         pod: String,
-        /// Where to: HOST, HOST:PORT or HOST:PORT/PATH
+        /// Destination: HOST, HOST:PORT or HOST:PORT/PATH
         host: String,
         /// The method
         #[arg(long, default_value = "GET")]
         method: String,
-        /// The claims of the token that the request carries, as JSON, such as '{"iss": "https://issuer.example", "sub": "me"}'; without
-        /// it the request carries none
+        /// Claims of the token of the request, as JSON, such as '{"iss": "https://issuer.example", "sub": "me"}'; if unset, the
+        /// request has no token
         #[arg(long, value_name = "JSON")]
         token_claims: Option<String>,
     },
@@ -118,7 +121,7 @@ impl Why {
     ) -> anyhow::Result<T> {
         let asked = DebugRequest::get(format!("{page}?{}", query(parameters)), ANSWER_TIMEOUT);
         let mut said = Vec::new();
-        let progress = Progress::begin("asking the control planes");
+        let progress = Progress::begin("querying the control planes");
         let answers = self.api.ask_each(&asked)?;
         drop(progress);
         for (address, answer) in answers {

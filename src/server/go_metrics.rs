@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 
 /// Bytes in use: `alloc_bytes` and `heap_alloc_bytes` are the same in Go, too.
 const IN_USE: &str =
-    "Bytes allocated and not freed, estimated from samples; the name is Go's, which Istio's dashboards ask for";
+    "Bytes allocated and not freed, estimated from samples; the name is Go's, as used by Istio's dashboards";
 
 /// Computed at each scrape.
 #[derive(Debug)]
@@ -54,27 +54,31 @@ impl Figures {
     }
 
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Tasks of the tokio runtime; the name is Go's, which Istio's dashboards ask for";
+        let help = "Tasks of the tokio runtime; the name is Go's, as used by Istio's dashboards";
         gauge(encoder, "go_goroutines", help, self.tasks)?;
         let in_use = self.allocated.in_use_bytes as f64;
         gauge(encoder, "go_memstats_alloc_bytes", IN_USE, in_use)?;
         gauge(encoder, "go_memstats_heap_alloc_bytes", IN_USE, in_use)?;
         // OpenMetrics does not allow a counter and a gauge whose names differ in `_total` only.
-        let help = "Bytes allocated since the process began, estimated from samples; the name is Go's, which Istio's dashboards ask for";
+        let help = "Bytes allocated since the process started, estimated from samples; \
+                    the name is Go's, as used by Istio's dashboards";
         ConstGauge::new(self.allocated.allocated_bytes as f64).encode(encoder.encode_descriptor(
             "go_memstats_alloc_bytes_total",
             help,
             None,
             MetricType::Unknown,
         )?)?;
-        let help = "Blocks of memory allocated since the process began, estimated from samples; the name is Go's, which Istio's dashboards ask for";
+        let help = "Blocks of memory allocated since the process started, estimated from samples; \
+                    the name is Go's, as used by Istio's dashboards";
         let mallocs = ConstCounter::new(self.allocated.allocated_objects as f64);
         mallocs.encode(encoder.encode_descriptor("go_memstats_mallocs", help, None, mallocs.metric_type())?)?;
-        let help = "Bytes in memory with no file behind them: the heap, and stacks; the name is Go's, which Istio's dashboards ask for";
+        let help =
+            "Bytes of anonymous memory, which is heap and stacks; the name is Go's, as used by Istio's dashboards";
         if let Some(resident) = self.memory.resident {
             gauge(encoder, "go_memstats_heap_inuse_bytes", help, resident)?;
         }
-        let help = "Bytes of addresses for the heap and stacks, used or not; the name is Go's, which Istio's dashboards ask for";
+        let help =
+            "Bytes of address space for heap and stacks, used or not; the name is Go's, as used by Istio's dashboards";
         if let Some(mapped) = self.memory.mapped {
             gauge(encoder, "go_memstats_heap_sys_bytes", help, mapped)?;
         }

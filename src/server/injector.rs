@@ -103,7 +103,7 @@ impl InjectorSource<'_> {
         let folder = config.exists().then(|| self.settings.folder.clone());
         let found = match (self.settings.enabled, &folder, self.client) {
             (false, _, _) => return self.off("INJECT_ENABLED is false"),
-            (true, None, None) => return self.off("there are no files of its configuration, and no cluster"),
+            (true, None, None) => return self.off("there are no configuration files and no cluster"),
             (true, Some(_), _) => watch::channel(TextsState::Unknown(Arc::from(""))).1,
             (true, None, Some(client)) => self.follow_map(client, stop, tasks),
         };
@@ -305,7 +305,7 @@ impl Follower {
             }
             InjectorState::Ready { refused: Some(_), .. } => {
                 tracing::error!(reason, "invalid injector configuration; keeping the last valid one");
-                self.readiness.go_on_without(INJECTION, format!("the last good configuration is in force: {reason}"));
+                self.readiness.go_on_without(INJECTION, format!("the last valid configuration is in use: {reason}"));
             }
         }
         self.metrics.injector(&state);

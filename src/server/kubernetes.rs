@@ -69,7 +69,7 @@ fn connect(config: kube::Config, rate: Option<ApiRate>) -> kube::Result<kube::Cl
         // Only the general client supports proxies.
         if rate.is_some() {
             tracing::warn!(
-                "--kubernetesApiQPS and --kubernetesApiBurst have no effect where the kubeconfig names a proxy"
+                "--kubernetesApiQPS and --kubernetesApiBurst have no effect, because the kubeconfig has a proxy"
             );
         }
         return kube::Client::try_from(config);

@@ -91,7 +91,7 @@ impl Pump {
         for problem in &problems {
             match &problem.fault {
                 Fault::Rejected(_) | Fault::Unreadable(_) | Fault::Duplicate { .. } => {
-                    tracing::warn!(%problem, "rejected an object; the last valid version stays in force");
+                    tracing::warn!(%problem, "rejected an object; the last valid version stays in use");
                 }
                 Fault::UnknownField(_) | Fault::Warning(_) => {
                     tracing::warn!(%problem, "accepted an object with warnings")
@@ -108,7 +108,7 @@ fn tell_deletions(context: &PushContext, changes: &[Change]) {
     for name in deleted_at_once(context, changes) {
         tracing::warn!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name,
-            "navarch.io/rollout does not apply to deletions, which cannot be undone: all proxies lose the object at once"
+            "navarch.io/rollout does not apply to deletions, which cannot be reverted: the object is removed from all proxies at once"
         );
     }
 }

@@ -199,8 +199,8 @@ fn find(services: &[&'static str], asked: Option<&MessageRequest>) -> MessageRes
         Some(
             MessageRequest::Extension(Extension { containing_type, .. })
             | MessageRequest::ExtensionsOf(containing_type),
-        ) => nothing(Code::NotFound, format!("{containing_type} has no extensions here")),
-        None => nothing(Code::InvalidArgument, "nothing is asked".to_owned()),
+        ) => nothing(Code::NotFound, format!("{containing_type} has no extensions")),
+        None => nothing(Code::InvalidArgument, "the request is empty".to_owned()),
     }
 }
 
@@ -210,7 +210,7 @@ fn file(wanted: &str, fits: impl Fn(&FileDescriptorProto) -> bool) -> MessageRes
     let is_it = |bytes: &Bytes| FileDescriptorProto::decode(bytes.clone()).is_ok_and(|file| fits(&file));
     match set.files.into_iter().find(is_it) {
         Some(file) => MessageResponse::Files(Files { files: vec![file] }),
-        None => nothing(Code::NotFound, format!("{wanted:?} is not known")),
+        None => nothing(Code::NotFound, format!("{wanted:?} not found")),
     }
 }
 

@@ -15,7 +15,10 @@ pub(super) fn quarantined(context: &PushContext) -> BTreeMap<ObjectRef, ObjectRe
         is_true: true,
         reason: "RefusedByProxies",
         message: one.said.clone(),
-        warning: Some(format!("Proxies refuse what it makes; the version before it is served: {}", one.said).into()),
+        warning: Some(
+            format!("Proxies reject the configuration of this object; the previous version is served: {}", one.said)
+                .into(),
+        ),
     };
     context.quarantined.iter().map(|(name, one)| (name.clone(), report(one))).collect()
 }
@@ -40,7 +43,7 @@ fn rollout_report(rollout: &Rollout) -> ObjectReport {
             )
         }
         RolloutProgress::Stopped(why) => {
-            let warning = format!("The change was stopped, and all proxies have the version before: {why}");
+            let warning = format!("The rollout was stopped; all proxies have the previous version: {why}");
             ("Stopped", why.clone(), Some(warning.into()))
         }
     };

@@ -165,7 +165,7 @@ impl Work {
                     }
                 }
                 RolloutProgress::Waiting => {
-                    let reason = format!("waits for its turn: {AT_ONCE} other changes are on their way");
+                    let reason = format!("waits for other rollouts: {AT_ONCE} are in progress");
                     self.note_reason(name, reason);
                 }
                 RolloutProgress::Stopped(reason) => self.note_reason(name, reason.to_string()),

@@ -151,7 +151,7 @@ fn review(name: &Asker, reviewer: &Reviewers, reviews: &mut Reviews) {
     reviews.spawn(async move {
         let answer = match reviewer {
             Some(reviewer) => reviewer.may_list_secrets(&name.1).await,
-            None => Err("its cluster is not known here".to_owned()),
+            None => Err("its cluster is unknown".to_owned()),
         };
         (name, answer)
     });

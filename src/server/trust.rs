@@ -200,11 +200,11 @@ fn lacking(open: &[ConnectionInfo], receipts: &Receipts, roots: &str) -> Vec<Mis
                 // If two proxies cannot be distinguished, one of them may have been handed the roots.
                 let is_sure = callers.get(&(identity, peer.ip())) == Some(&1);
                 let has = is_sure && receipts.has(identity, peer.ip(), roots);
-                (!has).then_some("it keeps no roots by PCDS, and has had no certificate since")
+                (!has).then_some("it does not use PCDS, and has received no certificate since the change")
             }
             // An unauthenticated proxy does not count, as it could block the rotation for as long as it likes.
             (_, None, _) => None,
-            (None, Some(_), None) => Some("it keeps no roots by PCDS, and where it is nobody knows"),
+            (None, Some(_), None) => Some("it does not use PCDS, and its address is unknown"),
         };
         if let Some(why) = why {
             missing.insert(info.id.to_string(), why.to_owned());
@@ -216,7 +216,7 @@ fn lacking(open: &[ConnectionInfo], receipts: &Receipts, roots: &str) -> Vec<Mis
 /// Why a proxy with PCDS has not acknowledged the roots; `None` if it has.
 fn not_taken(told: &TypeInfo, wanted: &BTreeSet<Arc<str>>) -> Option<&'static str> {
     if told.rejected.is_some() {
-        return Some("it has refused the roots");
+        return Some("it rejected the roots");
     }
     let acknowledged = match (&told.sent, &told.acked) {
         (Some(sent), Some(acked)) => sent.nonce == acked.nonce,
@@ -231,7 +231,7 @@ fn not_taken(told: &TypeInfo, wanted: &BTreeSet<Arc<str>>) -> Option<&'static st
         .flat_map(|config| config.ca_certificates_pem)
         .map(Arc::from)
         .collect();
-    (!wanted.is_subset(&has)).then_some("it was not told of all roots yet")
+    (!wanted.is_subset(&has)).then_some("not all roots were sent to it yet")
 }
 
 #[cfg(test)]

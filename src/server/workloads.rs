@@ -56,8 +56,8 @@ impl Workloads for WorkloadRegistration {
                         return Ok(None);
                     }
                     Err(Status::failed_precondition(format!(
-                        "workloads register by way of the Kubernetes API, but the configuration is read from files: write \
-                         {} {entry} there",
+                        "workload registration requires the Kubernetes API, but the configuration is read from files: \
+                         add {} {entry} to them",
                         Kind::WorkloadEntry
                     )))
                 })
@@ -125,7 +125,7 @@ fn status(error: &RegistrationError) -> Status {
         RegistrationError::NoGroup(name, _)
         | RegistrationError::NoEntry(name)
         | RegistrationError::Stranger(name, _) => Status::permission_denied(format!(
-            "WorkloadEntry {name}: there is neither one nor a WorkloadGroup for it that the proxy's identity may use"
+            "WorkloadEntry {name}: neither a WorkloadEntry nor a WorkloadGroup exists that the identity of the proxy may use"
         )),
         RegistrationError::Busy(_)
         | RegistrationError::Crowded(_)

@@ -82,15 +82,15 @@ async fn replicas_are_compared_with_each_other_and_with_this_machines_clock() {
 
     let newer = Health { version: "0.2.0".to_owned(), ..well() };
     let (all, code) = examined(&[replica(well(), 0).await, replica(newer, 0).await]).await;
-    assert!(code == 0 && findings(&all, 1)[0].starts_with("it is of version 0.2.0, 127.0.0.1:"), "{all}");
+    assert!(code == 0 && findings(&all, 1)[0].starts_with("its version is 0.2.0, that of 127.0.0.1:"), "{all}");
 
     let others = Health { roots: vec!["s".to_owned()], ..well() };
     let (all, code) = examined(&[replica(well(), 0).await, replica(others, 0).await]).await;
-    assert!(code == 3 && findings(&all, 1)[0].starts_with("the roots that it trusts are not those of"), "{all}");
+    assert!(code == 3 && findings(&all, 1)[0].starts_with("its trusted roots differ from those of"), "{all}");
 
     let stale = Health { configuration: "d".to_owned(), ..well() };
     let (all, code) = examined(&[replica(well(), 0).await, replica(stale, 0).await]).await;
-    assert!(code == 3 && findings(&all, 1)[0].starts_with("its configuration in force is not that of"), "{all}");
+    assert!(code == 3 && findings(&all, 1)[0].starts_with("its configuration has differed from that of"), "{all}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -219,7 +219,7 @@ async fn what_one_proxy_in_many_refuses_is_told_and_stays_in_force() {
         }
         assert!(Instant::now() < end, "{text}");
     };
-    assert!(text.contains("web-2.bookshop refuses rds: I do not know canary-host"), "{text}");
+    assert!(text.contains("web-2.bookshop rejects rds: I do not know canary-host"), "{text}");
     assert!(text.contains("next: navarch why push web-2.bookshop"), "{text}");
 }
 

@@ -22,7 +22,7 @@ fn a_changed_split_is_told_in_words_and_nothing_is_applied() {
     assert_eq!(code, 0, "{text}");
     for line in [
         "VirtualService bookshop/reviews",
-        "5 of 5 are sent something",
+        "5 of 5 receive changes",
         "~ rds 9080 (5 proxies)",
         "-          weight: 90",
         "+          weight: 50",
@@ -61,7 +61,7 @@ fn what_is_not_valid_is_refused_and_the_rest_is_tried() {
     // The subset that nobody defines is warned of, and its traffic is lost.
     assert!(objects[0]["warnings"].to_string().contains("v3"), "{plan}");
     let after = plan["traffic"][0]["after"].as_str().unwrap();
-    assert!(after.contains("v3 10 % (503: there is no such cluster)"), "{after}");
+    assert!(after.contains("v3 10 % (503: the cluster does not exist)"), "{after}");
     assert_eq!(told(&[&arguments[..], &["--fail-on", "never"]].concat()).1, 0);
 }
 

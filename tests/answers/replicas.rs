@@ -63,5 +63,5 @@ async fn a_plan_counts_the_proxies_of_all_replicas_and_each_resource_once() {
 
     let (partial, code) = plan(&[one, "127.0.0.1:1".to_owned()]).await;
     assert_eq!((code, &partial["reached"]), (1, &json!(3)), "{partial}");
-    assert!(partial["more"].to_string().contains("127.0.0.1:1 does not answer"), "{partial}");
+    assert!(partial["more"].to_string().contains("127.0.0.1:1 does not respond"), "{partial}");
 }

@@ -125,7 +125,7 @@ async fn what_one_proxy_of_a_stage_refuses_goes_back_and_nothing_is_quarantined(
     write(folder.path(), "bad-mark", "navarch.io/rollout: '10%', navarch.io/rollout-pause: 1h");
     let (stopped, code) = stands(&navarch, "stopped", |one| one["state"] == "stopped").await;
     assert_eq!(code, 4);
-    assert!(stopped["reason"].as_str().unwrap().contains("refused rds: I do not know bad-mark"), "{stopped}");
+    assert!(stopped["reason"].as_str().unwrap().contains("rejected rds: I do not know bad-mark"), "{stopped}");
     settled(&sidecars, "first-mark", 20).await;
     let (applied, code) = asked(&navarch, &[&["applied"][..], &REVIEWS].concat()).await;
     let applied = &applied["replicas"][0]["applied"];
@@ -189,7 +189,7 @@ async fn a_query_that_holds_no_more_takes_a_change_back() {
     stands(&navarch, "complete", Value::is_null).await;
     write(folder.path(), "second-mark", "navarch.io/rollout-query: up > 0");
     let (stopped, _) = stands(&navarch, "stopped", |one| one["state"] == "stopped").await;
-    assert!(stopped["reason"].as_str().unwrap().contains("its vector is empty"), "{stopped}");
+    assert!(stopped["reason"].as_str().unwrap().contains("its result is an empty vector"), "{stopped}");
     settled(&sidecars, "first-mark", 10).await;
     assert!(navarch.output().contains("stage=2") || navarch.output().contains("\"stage\":2"), "{}", navarch.output());
 }

@@ -105,7 +105,7 @@ fn who_may_not_is_told_what_is_missing(mesh: &Mesh, folder: &Path) -> Result<()>
 
     let may_nothing = kubeconfig_of(mesh, folder, "nobody")?;
     let said = refused(&may_nothing, &["doctor"])?;
-    ensure!(said.contains("cannot list resource \"pods\"") && said.contains("verb list of pods"), "{said}");
+    ensure!(said.contains("cannot list resource \"pods\"") && said.contains("verb list for pods"), "{said}");
     let rights = ["create", "role", "watcher", "--verb=list", "--resource=pods"];
     let given = ["create", "rolebinding", "watcher", "--role=watcher", "--serviceaccount=istio-system:watcher"];
     for words in [&rights[..], &given[..]] {
@@ -113,13 +113,13 @@ fn who_may_not_is_told_what_is_missing(mesh: &Mesh, folder: &Path) -> Result<()>
     }
     let may_list = kubeconfig_of(mesh, folder, "watcher")?;
     let said = refused(&may_list, &["plan", "--remove", "vs/bookshop/reviews"])?;
-    ensure!(said.contains("verbs get and create of pods/portforward in istio-system"), "{said}");
+    ensure!(said.contains("verbs get and create for pods/portforward in istio-system"), "{said}");
 
     let mut away: Value = serde_json::from_slice(&std::fs::read(&may_list)?)?;
     away["clusters"][0]["cluster"]["server"] = json!("https://127.0.0.1:1");
     std::fs::write(&may_list, away.to_string())?;
     let said = refused(&may_list, &["doctor"])?;
-    ensure!(said.contains("https://127.0.0.1:1") && said.contains("does not answer"), "{said}");
+    ensure!(said.contains("https://127.0.0.1:1") && said.contains("does not respond"), "{said}");
     Ok(())
 }
 

@@ -39,7 +39,7 @@ async fn an_envoy_gets_what_it_takes_and_what_it_refuses_goes_back() -> Result<(
         let is_stopped = |all: &[Value]| all.iter().any(|one| one["state"] == "stopped");
         let all = stand(&navarch, "stopped", is_stopped).await;
         let reason = all[0]["reason"].as_str().unwrap_or_default();
-        ensure!(reason.contains("refused lds") && reason.contains("no.such.Filter"), "{reason}");
+        ensure!(reason.contains("rejected lds") && reason.contains("no.such.Filter"), "{reason}");
         ensure!(quarantined(&navarch).await?.is_empty(), "nothing is left to be quarantined");
         // It takes what others change.
         shop.edit("reviews-routing.yaml", "weight: 100", "weight: 0")?;

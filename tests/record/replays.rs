@@ -84,7 +84,7 @@ async fn a_mesh_of_a_directory_is_played_as_it_was() {
         "ACK of cds by web-",
         "web-0.bookshop gone",
         "(gone)",
-        "all as recorded",
+        "all match the recording",
     ] {
         assert!(words.contains(wanted), "{wanted} in {words}");
     }

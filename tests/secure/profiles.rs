@@ -129,8 +129,8 @@ async fn what_cannot_be_is_refused_with_the_reason() -> Result<()> {
         ("profile?seconds=abc", "seconds: \"abc\" is not"),
         ("profile?seconds=301", "seconds: \"301\" is not"),
         ("profile?seconds=-1", "seconds: \"-1\" is not"),
-        ("heap?seconds=5", "seconds: heap has no difference"),
-        ("allocs?debug=1", "debug: allocs is written for go tool pprof alone"),
+        ("heap?seconds=5", "seconds: heap is not available as a difference"),
+        ("allocs?debug=1", "debug: allocs is only available in the format of go tool pprof"),
     ] {
         let refused = get(http, page).await?;
         ensure!(refused.status == 400 && refused.body.starts_with(reason), "{page}: {refused:?}");

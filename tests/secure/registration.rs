@@ -135,7 +135,7 @@ async fn kubernetes_signs_for_workloads_and_spreads_the_roots() -> Result<()> {
         wrong = sign(request(WEB)?, "blue") => wrong,
         failed = sign_all(&cluster, &authority, "spiffe://cluster.local/ns/shop/sa/admin") => return failed,
     };
-    ensure!(matches!(wrong, Err(RegistrationError::Wrong("for somebody else"))), "{wrong:?}");
+    ensure!(matches!(wrong, Err(RegistrationError::Wrong("for another identity"))), "{wrong:?}");
     let stranger = outer()?;
     let unrooted = tokio::select! {
         unrooted = sign(request(WEB)?, "blue") => unrooted,

@@ -54,11 +54,11 @@ async fn a_doctor_names_the_rights_and_kinds_that_are_missing() {
     until("the rights are missed", async || tokio::task::block_in_place(|| of("#rights")).len() == 2).await;
     let rights = of("#rights");
     let [_, what, next, _] = &rights[0];
-    assert_eq!(*what, format!("{who} may not list, watch pods: they are not read, or not for long"));
+    assert_eq!(*what, format!("{who} may not list, watch pods: objects of this kind are not read"));
     assert_eq!(*next, format!("kubectl auth can-i list pods -A --as={who}"));
     let [level, what, ..] = &rights[1];
     let wanted =
-        format!("{who} may not create tokenreviews.authentication.k8s.io: proxies cannot prove who they are by tokens");
+        format!("{who} may not create tokenreviews.authentication.k8s.io: proxies cannot authenticate with tokens");
     assert_eq!((level.as_str(), what), ("wrong", &wanted));
     let said = deployed.cluster.kubectl(&["auth", "can-i", "list", "pods", "-A", &format!("--as={who}")], "");
     assert!(said.is_err(), "what is to be typed says the same: {said:?}");

@@ -241,7 +241,7 @@ async fn strangers_are_refused(deployed: &Deployed, server: &Replica, vm: &Paper
     let named = |name: &str| json!({ "NAMESPACE": "vms", "WORKLOAD_ENTRY": name });
     for metadata in [group("web"), group("none"), named("none")] {
         let (code, message) = Machine::refused(server.navarch.xds, None, &metadata).await;
-        assert!(code == Code::PermissionDenied && message.contains("proved identity"), "{code} {message}");
+        assert!(code == Code::PermissionDenied && message.contains("authenticated identity"), "{code} {message}");
     }
     let mut told = std::collections::BTreeSet::new();
     for (papers, metadata, name) in [

@@ -154,7 +154,7 @@ fn a_missing_host_a_missing_route_and_a_missing_listener_have_different_advice()
         unclaimed.contains("no server of its Gateways has a host that matches other.example at port 80"),
         "{unclaimed}"
     );
-    assert!(unclaimed.ends_with("their hosts there: shop.example"), "{unclaimed}");
+    assert!(unclaimed.ends_with("hosts of its servers: shop.example"), "{unclaimed}");
     let unrouted = advice(("shop.example", Some(80), "/"));
     assert!(unrouted.contains("bound to Gateway edge/edge matches this host"), "{unrouted}");
     let closed = at_gateway("", ("shop.example", Some(81), "/"), None);

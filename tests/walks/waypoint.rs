@@ -154,7 +154,7 @@ fn a_request_of_an_ambient_pod_passes_the_waypoint_of_the_service() {
         "waypoint way.shop accepts the connection for web.shop.svc.cluster.local:80",
         "it is forwarded to one 90 %, two 10 %",
         "ztunnel accepts the connection for the pod at 10.1.0.1:8080",
-        "the ztunnel of its node was sent: none is connected here",
+        "the ztunnel of its node received: none is connected to this replica",
     ] {
         assert!(text.contains(step), "{step} in\n{text}");
     }

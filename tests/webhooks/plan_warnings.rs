@@ -43,7 +43,7 @@ async fn whoever_changes_something_is_told_what_it_does() {
             { "destination": { "host": "a" }, "weight": weight }, { "destination": { "host": "b" }, "weight": 100 - weight },
         ] }] })
     };
-    let nobody = "Warning: plan: none of 0 proxies connected here is sent anything";
+    let nobody = "Warning: plan: none of 0 proxies connected to this replica receives changes";
     until("a dry run is warned of", || async {
         installed.try_out(&object("VirtualService", "a", &spec(1))).text.contains(nobody)
     })

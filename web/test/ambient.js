@@ -75,7 +75,7 @@ async function stages() {
   const one = part.locator("tbody tr");
   await one.getByText(state("rolling")).waitFor();
   await one.getByText("1 of 2 (50%)").waitFor();
-  await one.getByText(/waits \d+ s until its pause is over/).waitFor();
+  await one.getByText(/waits \d+ s for the end of its pause/).waitFor();
   await one.getByText("Orders").click();
   await one.getByText("navarch rollout promote virtualservice reviews -n shop").waitFor();
   await picture("rollouts");

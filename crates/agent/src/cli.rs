@@ -20,16 +20,16 @@ use crate::variables::Variables;
 
 /// The help text of the program.
 const HELP: &str = "\
-The node side: Envoy's companion. Takes pilot-agent's commands, flags and environment.
+The agent that runs beside Envoy. Supports the commands, flags and environment variables of pilot-agent.
 
 Usage: pilot-agent <COMMAND>
 
 Commands:
-  proxy [sidecar|router|waypoint]   Start Envoy and stand by it: identity, configuration, DNS, health, metrics
-  request <METHOD> <PATH> [BODY]    Ask the admin API of the Envoy beside (--debug-port 15000)
-  wait                              Wait until the Envoy beside is ready (--timeoutSeconds 60, --url …)
-  istio-iptables                    Set the rules that send a pod's traffic through its Envoy
-  istio-clean-iptables              Take these rules away
+  proxy [sidecar|router|waypoint]   Start and manage Envoy: identity, configuration, DNS, health, metrics
+  request <METHOD> <PATH> [BODY]    Send a request to the admin API of Envoy in this pod (--debug-port 15000)
+  wait                              Wait until Envoy in this pod is ready (--timeoutSeconds 60, --url …)
+  istio-iptables                    Set up the rules that redirect the traffic of a pod to Envoy
+  istio-clean-iptables              Remove these rules
   version                           Print version and commit";
 
 /// A documented command of the agent.
@@ -50,31 +50,31 @@ pub const COMMANDS: &[AgentCommand] = &[
     AgentCommand {
         name: "proxy",
         arguments: "[sidecar|router|waypoint] [FLAGS]",
-        about: "Start Envoy and stand by it.",
+        about: "Start and manage Envoy.",
         flags: ProxyCommand::FLAGS,
     },
     AgentCommand {
         name: "request",
         arguments: "<METHOD> <PATH> [BODY]",
-        about: "Ask the admin API of the Envoy beside.",
+        about: "Send a request to the admin API of Envoy in this pod.",
         flags: request::FLAGS,
     },
     AgentCommand {
         name: "wait",
         arguments: "[FLAGS]",
-        about: "Wait until the Envoy beside is ready.",
+        about: "Wait until Envoy in this pod is ready.",
         flags: wait::FLAGS,
     },
     AgentCommand {
         name: "istio-iptables",
         arguments: "[FLAGS]",
-        about: "Set the rules that send a pod's traffic through its Envoy. Each flag can be set by a variable, too.",
+        about: "Set up the rules that redirect the traffic of a pod to Envoy. Each flag can also be set by an environment variable.",
         flags: Options::FLAGS,
     },
     AgentCommand {
         name: "istio-clean-iptables",
         arguments: "[FLAGS]",
-        about: "Take the rules away that istio-iptables sets.",
+        about: "Remove the rules that istio-iptables sets up.",
         flags: Options::FLAGS,
     },
     AgentCommand { name: "version", arguments: "", about: "Print version and commit.", flags: &[] },
@@ -158,7 +158,8 @@ fn asks_for_help(arguments: &[String]) -> bool {
 fn help(command: &str) -> Option<String> {
     let AgentCommand { name, arguments, about, flags } = COMMANDS.iter().find(|one| one.name == command)?;
     let usage = format!("{name} {arguments}");
-    let mut text = format!("{about} Flags are pilot-agent's.\n\nUsage: pilot-agent {}\n\nFlags:\n", usage.trim_end());
+    let mut text =
+        format!("{about} The flags are those of pilot-agent.\n\nUsage: pilot-agent {}\n\nFlags:\n", usage.trim_end());
     for flag in *flags {
         let letter = flag.letter.map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
         let value = if flag.value == FlagValue::Text { " VALUE" } else { "" };

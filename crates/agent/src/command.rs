@@ -50,17 +50,17 @@ const KINDS: [&str; 5] = ["sidecar", "router", "waypoint", "ztunnel", "agentgate
 
 /// Known flags; unknown flags are ignored.
 const FLAGS: &[Flag] = &[
-    Flag::text("domain", "", "DNS suffix of services beside the proxy; POD_NAMESPACE.svc.cluster.local if unset"),
-    Flag::text("meshConfig", MESH_CONFIG, "File with the mesh config; Istio's defaults where there is none"),
-    Flag::text("stsPort", "0", "Port of the token exchange as reported to the control plane; nothing serves it"),
-    Flag::text("tokenManagerPlugin", "", "No effect: tokens are not exchanged"),
     Flag::text(
-        "serviceCluster",
-        "istio-proxy",
-        "Name of the proxy's service, where the proxy config sets it to nothing",
+        "domain",
+        "",
+        "DNS suffix of services in the namespace of the proxy; POD_NAMESPACE.svc.cluster.local if unset",
     ),
-    Flag::text("proxyLogLevel", "warning", "Log level of Envoy, also by component as in info,upstream:debug"),
-    Flag::text("concurrency", "0", "Worker threads of Envoy, before any config; 0 leaves them to the proxy config"),
+    Flag::text("meshConfig", MESH_CONFIG, "File with the mesh config; Istio's defaults if it does not exist"),
+    Flag::text("stsPort", "0", "Port of the token exchange as reported to the control plane; nothing listens on it"),
+    Flag::text("tokenManagerPlugin", "", "No effect: tokens are not exchanged"),
+    Flag::text("serviceCluster", "istio-proxy", "Name of the proxy's service if it is empty in the proxy config"),
+    Flag::text("proxyLogLevel", "warning", "Log level of Envoy, optionally by component, as in info,upstream:debug"),
+    Flag::text("concurrency", "0", "Worker threads of Envoy; overrides the proxy config unless it is 0"),
     Flag::text("proxyComponentLogLevel", "", "Log levels of Envoy's components, comma-separated"),
     Flag::text(
         "templateFile",
@@ -70,10 +70,10 @@ const FLAGS: &[Flag] = &[
     Flag::text("outlierLogPath", "", "File to which Envoy logs ejections by outlier detection"),
     Flag::switch(
         "profiling",
-        "No effect: the agent serves no profiles, whose tables would take more memory than it does",
+        "No effect: the agent serves no profiles, whose tables would need more memory than the agent",
     ),
     Flag::text("log_target", "", "No effect: logs go to standard error"),
-    Flag::text("log_output_level", "", "What the agent logs, by scope as in default:info,dns:debug; info if unset"),
+    Flag::text("log_output_level", "", "Log levels of the agent by scope, as in default:info,dns:debug; info if unset"),
     Flag::text("log_stacktrace_level", "", "No effect: stack traces are not logged"),
     Flag::text("log_caller", "", "No effect: callers are not logged"),
     Flag::switch("log_as_json", "Log JSON objects; Envoy does so too"),
@@ -119,7 +119,7 @@ impl ProxyCommand {
         settings.log_level = value("proxyLogLevel", "warning");
         settings.component_log_level = value("proxyComponentLogLevel", "");
         settings.outlier_log_path = value("outlierLogPath", "");
-        settings.log_json = line.parsed("log_as_json", "truth value", parse_bool)?.unwrap_or_default();
+        settings.log_json = line.parsed("log_as_json", "boolean", parse_bool)?.unwrap_or_default();
         Ok(Self {
             kind,
             domain: value("domain", ""),

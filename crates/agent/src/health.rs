@@ -86,7 +86,7 @@ async fn watch_over(config: HealthConfig, sender: watch::Sender<Option<Health>>)
     loop {
         ticks.tick().await;
         let asked = tokio::time::timeout(timeout, probe::ask(&config)).await;
-        let answer = asked.unwrap_or_else(|_| Err(format!("no answer in {timeout:?}")));
+        let answer = asked.unwrap_or_else(|_| Err(format!("timed out after {timeout:?}")));
         tracing::debug!(?answer, "application health checked");
         match (judge.hear(answer.is_ok()), answer) {
             (Some(_), Ok(())) => drop(sender.send_replace(Some(Health::Ready))),

@@ -200,7 +200,7 @@ impl AgentMetrics {
         );
         registry.register("dns_requests", "DNS queries received", m.dns_requests);
         registry.register("dns_upstream_requests", "DNS queries forwarded to upstream resolvers", m.dns_forwarded);
-        registry.register("dns_upstream_failures", "Forwarded DNS queries without an answer", m.dns_failures);
+        registry.register("dns_upstream_failures", "Forwarded DNS queries without a response", m.dns_failures);
         registry.register(
             "dns_upstream_request_duration_seconds",
             "Latency of upstream DNS resolvers, in seconds",

@@ -101,7 +101,7 @@ fn check(config: &ProxyConfig) -> Result<(), ProxyConfigError> {
         (named, "serviceCluster or tracingServiceName must be set"),
         (
             config.drain_duration.is_some_and(|drain| drain.as_nanos() > 0 && whole_seconds(drain)),
-            "drainDuration must be whole seconds, one at least",
+            "drainDuration must be a whole number of seconds, at least 1",
         ),
         (downward_api::is_host_and_port(&config.discovery_address), "discoveryAddress must be host:port"),
         (port(config.proxy_admin_port), "proxyAdminPort must be a port"),

@@ -133,7 +133,7 @@ async fn serve_status(
         .map(|source| {
             let ready = move || match source.table() {
                 Some(_) => Ok(()),
-                None => Err("the control plane has sent no table of names yet".to_owned()),
+                None => Err("the control plane has not sent the name table yet".to_owned()),
             };
             Arc::new(ready) as Condition
         })
@@ -162,7 +162,10 @@ async fn tell_of_packets() {
         Err(error) => Err(error),
     };
     if let Err(error) = told {
-        tracing::warn!(%error, "failed to read logged packets: NET_ADMIN is needed, and no other reader of the same group");
+        tracing::warn!(
+            %error,
+            "failed to read logged packets; this requires NET_ADMIN and that no other process reads the same NFLOG group"
+        );
     }
 }
 

@@ -89,7 +89,7 @@ impl SecretDiscoveryService for Sds {
     }
 
     async fn fetch_secrets(&self, _: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
-        Err(Status::unimplemented("secrets are served on streams, which learn of their renewal"))
+        Err(Status::unimplemented("fetching secrets is not supported; use a stream, which receives renewed secrets"))
     }
 }
 

@@ -57,7 +57,7 @@ impl Variables {
         let text = self.get(name)?;
         let value = parse(text);
         if value.is_none() {
-            tracing::warn!(name, value = text, "the environment variable has an invalid value; the default is used");
+            tracing::warn!(name, value = text, "invalid value of an environment variable; using the default");
         }
         value
     }

@@ -121,26 +121,26 @@ impl fmt::Display for AppliedEverywhere {
         let known: Vec<&Applied> = self.replicas.iter().filter_map(|replica| replica.applied.as_ref()).collect();
         let sum = |of: fn(&Applied) -> usize| known.iter().map(|applied| of(applied)).sum::<usize>();
         if known.is_empty() {
-            writeln!(f, "{}: no control plane knows it", self.object)?;
+            writeln!(f, "{}: not found on any control plane", self.object)?;
         } else {
             let generation = known.iter().map(|applied| applied.generation).max().unwrap_or_default();
             let generation =
-                if generation > 0 { format!("generation {generation}") } else { "what is in force".to_owned() };
+                if generation > 0 { format!("generation {generation}") } else { "the current version".to_owned() };
             let (taken, reached) = (sum(|one| one.taken), sum(|one| one.reached));
             let (pending, refused) = (sum(|one| one.pending), sum(|one| one.refused));
             let object = &self.object;
             writeln!(
                 f,
-                "{object}: {generation} is taken by {taken} of {reached} proxies that it reaches, {pending} pending, {refused} refused"
+                "{object}: {generation} is acknowledged by {taken} of {reached} affected proxies, {pending} pending, {refused} refused"
             )?;
         }
         for applied in &known {
             if let Some(said) = &applied.quarantined {
-                writeln!(f, "  quarantined: proxies have the version before it, or none; Envoy said: {said}")?;
+                writeln!(f, "  quarantined: proxies have the previous version, or none; error of Envoy: {said}")?;
             }
             if let Some(state) = applied.rollout {
                 let word = state.word();
-                writeln!(f, "  a change of it that reaches proxies in stages is {word}; see navarch rollout status")?;
+                writeln!(f, "  its rollout is {word}; see navarch rollout status")?;
             }
             for one in &applied.pending_proxies {
                 let since = match one.since_seconds {
@@ -154,12 +154,12 @@ impl fmt::Display for AppliedEverywhere {
             }
         }
         let answered = self.replicas.iter().filter(|replica| replica.error.is_none()).count();
-        writeln!(f, "  asked {} control planes by their addresses, {answered} answered:", self.replicas.len())?;
+        writeln!(f, "  requested from {} control planes by address, {answered} responded:", self.replicas.len())?;
         for replica in &self.replicas {
             let says = match (&replica.applied, &replica.error) {
                 (Some(one), _) => format!("generation {}, {} of {}", one.generation, one.taken, one.reached),
                 (None, Some(error)) => error.clone(),
-                (None, None) => "knows no such object".to_owned(),
+                (None, None) => "the object does not exist".to_owned(),
             };
             writeln!(f, "    {}: {says}", replica.address)?;
         }
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(all(vec![replica(3, 10, 0), dead]).state(0), AppliedState::Unknown);
         let text = all(vec![replica(3, 8, 1), replica(3, 10, 0)]).to_string();
         assert!(
-            text.contains("generation 3 is taken by 18 of 20 proxies that it reaches, 1 pending, 1 refused"),
+            text.contains("generation 3 is acknowledged by 18 of 20 affected proxies, 1 pending, 1 refused"),
             "{text}"
         );
     }

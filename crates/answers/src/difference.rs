@@ -156,7 +156,7 @@ pub fn unified(kind: ResourceType, [old, new]: &[Bytes; 2], lines: usize) -> Str
         return String::new();
     }
     if old.len().max(new.len()) > MAX_SHOWN {
-        return format!("{} bytes become {}: too long to be shown\n", old.len(), new.len());
+        return format!("{} bytes change to {}: too long to show\n", old.len(), new.len());
     }
     let text = |body: &[u8]| {
         if body.is_empty() {
@@ -169,7 +169,7 @@ pub fn unified(kind: ResourceType, [old, new]: &[Bytes; 2], lines: usize) -> Str
     };
     let (old, new) = (text(old), text(new));
     if old.len().max(new.len()) > 4 * MAX_SHOWN {
-        return format!("{} bytes of YAML become {}: too long to be shown\n", old.len(), new.len());
+        return format!("{} bytes of YAML change to {}: too long to show\n", old.len(), new.len());
     }
     let diff = TextDiff::from_lines(&old, &new);
     let whole = diff.unified_diff().context_radius(3).to_string();

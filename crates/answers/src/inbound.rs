@@ -19,7 +19,7 @@ use super::why_not::{ProxySnapshot, TracedRequest};
 use super::ztunnel;
 
 /// Prefix of the message for an address without a known proxy.
-const NO_PROXY: &str = "no proxy that is connected here has the address";
+const NO_PROXY: &str = "no proxy connected to this replica has the address";
 
 /// How an address is reached: the waypoint at which the tunnel ends, and the transport.
 type Via<'a> = (Option<&'a str>, Transport);

@@ -152,7 +152,7 @@ impl Entry<'_> {
                 let hosts = hosts.collect::<Vec<_>>().join(", ");
                 let hosts = if hosts.is_empty() { "nothing" } else { &hosts };
                 Some(format!(
-                    "no server of its Gateways has a host that matches {host} at port {port}; their hosts there: {hosts}"
+                    "no server of its Gateways has a host that matches {host} at port {port}; hosts of its servers: {hosts}"
                 ))
             }
             Some(claim) if walk.outcome == Outcome::NotFound => Some(format!(
@@ -263,7 +263,7 @@ fn peer_at(chain: &FilterChain, answer: &mut WhyNot) -> Peer<'static> {
     if requires_certificate(chain) {
         answer
             .unknown
-            .push("whether the client has a certificate that the gateway accepts: it requires one".to_owned());
+            .push("whether the client has a certificate that the gateway accepts, which requires one".to_owned());
         return Peer::Somebody;
     }
     Peer::Nobody
@@ -291,7 +291,7 @@ fn listening(entry_ports: &[GatewayEntryPort]) -> String {
     let ports: Vec<String> = entry_ports.iter().take(MAX_NAMES).map(|entry_port| entry_port.port.to_string()).collect();
     match ports.as_slice() {
         [] => {
-            "it has no listeners: no Gateway selects it, or other Gateways have the ports of those that do".to_owned()
+            "it has no listeners: no Gateway selects it, or its ports conflict with those of other Gateways".to_owned()
         }
         ports => format!("its ports are {}", ports.join(", ")),
     }

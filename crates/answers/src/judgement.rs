@@ -11,7 +11,7 @@ use super::why::WhyNot;
 
 /// The unknown condition that applies to every token.
 const TAKEN_TO_BE_GOOD: &str =
-    "whether the token's signature, times and place in the request are as its issuer and providers demand";
+    "whether signature, validity and location of the token meet the requirements of the JWT provider";
 
 /// A request or connection at a filter chain.
 #[derive(Clone, Copy, Debug)]

@@ -65,7 +65,8 @@ pub fn merged(parts: Vec<(String, PlanPart)>) -> Plan {
         if whole.asked.is_empty() {
             whole.objects.clone_from(&part.plan.objects);
         } else if whole.objects != part.plan.objects {
-            let what = format!("what {place} says of the objects, which is not what {} says", whole.asked.join(", "));
+            let what =
+                format!("the verdict of {place} on the objects, which differs from that of {}", whole.asked.join(", "));
             whole.more.push(what);
         }
         let Plan { proxies, reached, workloads, left_out, refused, bytes, .. } = part.plan;
@@ -168,10 +169,10 @@ fn cut(mut plan: Plan, all: usize, unwalked: usize) -> Plan {
     }
     let sorts = [
         (workloads, "more workloads".to_owned()),
-        (diffs, "resources without their differences".to_owned()),
+        (diffs, "resources without a diff".to_owned()),
         (all.saturating_sub(MAX_RESOURCES), "more resources".to_owned()),
-        (unwalked, format!("sorts of proxies beyond {MAX_WALKED} whose requests are not walked")),
-        (requests, "more requests that go another way".to_owned()),
+        (unwalked, format!("classes of proxies beyond the first {MAX_WALKED}, whose requests are not evaluated")),
+        (requests, "more requests that are routed differently".to_owned()),
     ];
     let more = sorts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     plan.more.extend(more);

@@ -14,7 +14,7 @@ use navarch_webhook::verdict::{UNKNOWN, around};
 
 /// The warning for the deletion of an object with a rollout annotation.
 const AT_ONCE: &str =
-    "navarch.io/rollout: a deletion reaches all proxies at once; take its effect away by an edit first, in stages";
+    "navarch.io/rollout: a deletion affects all proxies at once; to remove its effect in stages, edit the object first";
 
 /// A proposed change, as sent to a control plane.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -158,7 +158,7 @@ impl ParsedProposal {
             Ok(name) => {
                 plan.object = name.to_string();
                 plan.action = Action::Unchanged;
-                plan.warnings.push("there is no such object".to_owned());
+                plan.warnings.push("the object does not exist".to_owned());
             }
             Err(reason) => {
                 plan.action = Action::Refused;
@@ -189,7 +189,7 @@ pub fn object_ref(text: &str) -> Result<ObjectRef, String> {
     let name = match (rest.as_slice(), kind.is_cluster_scoped()) {
         ([name], true) => NamespacedName::new("", name),
         ([namespace, name], false) => NamespacedName::new(namespace, name),
-        (_, true) => return Err(format!("{text:?} must be KIND/NAME: the kind has no namespaces")),
+        (_, true) => return Err(format!("{text:?} must be KIND/NAME: the kind is cluster-scoped")),
         (_, false) => return Err(format!("{text:?} must be KIND/NAMESPACE/NAME")),
     };
     Ok(ObjectRef { kind, name })

@@ -54,7 +54,7 @@ fn claimed_twice(table: &Bytes, part: &Bytes) -> Option<String> {
             *count > 1
         })
     })?;
-    Some(format!("two virtual hosts claim the domain {twice:?}"))
+    Some(format!("two virtual hosts have the domain {twice:?}"))
 }
 
 /// Filter chains with equal matches conflict.

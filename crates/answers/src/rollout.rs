@@ -73,7 +73,7 @@ impl RolloutState {
 impl fmt::Display for Rollouts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.rollouts.is_empty() {
-            return writeln!(f, "no change is on its way in stages");
+            return writeln!(f, "no rollout is in progress");
         }
         self.rollouts.iter().try_for_each(|rollout| write!(f, "{rollout}"))
     }
@@ -82,7 +82,7 @@ impl fmt::Display for Rollouts {
 impl fmt::Display for Rollout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let generation = |generation: i64| match generation {
-            0 => "the version before".to_owned(),
+            0 => "the previous version".to_owned(),
             generation => format!("generation {generation}"),
         };
         let others = self.before.map_or_else(|| "no such object".to_owned(), generation);
@@ -98,7 +98,7 @@ impl fmt::Display for Rollout {
                 let new = if self.generation == 0 { "the new version".to_owned() } else { generation(self.generation) };
                 writeln!(
                     f,
-                    "  {new} is taken by {} of {} proxies that it reaches; the others have {others}",
+                    "  {new} is acknowledged by {} of {} affected proxies; the others have {others}",
                     self.taken, self.reached
                 )?;
             }
@@ -130,7 +130,7 @@ mod tests {
             reason: "waits for 1 proxy to acknowledge it".to_owned(),
         };
         let told = "VirtualService shop/reviews: rolling, stage 2 of 3 (25%) since 12 s\n  \
-                    generation 7 is taken by 24 of 25 proxies that it reaches; the others have generation 6\n  \
+                    generation 7 is acknowledged by 24 of 25 affected proxies; the others have generation 6\n  \
                     pending: web-1.shop\n  waits for 1 proxy to acknowledge it\n";
         assert_eq!(rollout.to_string(), told);
         rollout.pending_proxies.clear();
@@ -139,6 +139,6 @@ mod tests {
         let told = "VirtualService shop/reviews: stopped\n  all proxies have no such object\n  \
                     web-1.shop refused rds: no such filter\n";
         assert_eq!(rollout.to_string(), told);
-        assert_eq!(Rollouts::default().to_string(), "no change is on its way in stages\n");
+        assert_eq!(Rollouts::default().to_string(), "no rollout is in progress\n");
     }
 }

@@ -26,13 +26,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Objects\n")?;
         self.objects.iter().try_for_each(|object| f.write_str(&object_lines(object)))?;
-        writeln!(
-            f,
-            "\nProxies\n  {} of {} are sent something, about {}",
-            self.reached,
-            self.proxies,
-            bytes(self.bytes)
-        )?;
+        writeln!(f, "\nProxies\n  {} of {} receive changes, about {}", self.reached, self.proxies, bytes(self.bytes))?;
         if !self.asked.is_empty() {
             writeln!(f, "  connected to {}", self.asked.join(", "))?;
         }
@@ -58,11 +52,11 @@ impl fmt::Display for Plan {
             let names: Vec<&str> = change.from.iter().map(|name| short(name)).collect();
             writeln!(f, "  {}{}: {} → {}", change.request, from(&names), change.before, change.after)?;
         }
-        list(f, "Left out of what proxies get", self.left_out.iter().cloned())?;
+        list(f, "Not sent to proxies", self.left_out.iter().cloned())?;
         let refused = self.refused.iter();
         let refused =
             refused.map(|one| format!("{} {} at {} proxies: {}", one.r#type, one.name, one.proxies, one.reason));
-        list(f, "Envoy would refuse", refused)?;
+        list(f, "Envoy would reject", refused)?;
         list(f, "Not shown", self.more.iter().cloned())
     }
 }
@@ -74,10 +68,13 @@ impl Plan {
         let (reached, all) = (self.reached, self.proxies);
         let workloads: Vec<&str> = self.workloads.keys().map(String::as_str).collect();
         let mut lines = vec![match reached {
-            0 => format!("plan: none of {all} proxies connected here is sent anything"),
+            0 => format!("plan: none of {all} proxies connected to this replica receives changes"),
             _ => {
                 let bytes = bytes(self.bytes);
-                format!("plan: {reached} of {all} proxies connected here are sent about {bytes} ({})", some(&workloads))
+                format!(
+                    "plan: {reached} of {all} proxies connected to this replica receive about {bytes} ({})",
+                    some(&workloads)
+                )
             }
         }];
         if let Some(change) = self.traffic.first() {
@@ -88,12 +85,12 @@ impl Plan {
             lines.push(format!("plan: {request}{}: {before} → {after}{more}", from(&names)));
         }
         let refused = self.refused.iter().map(|one| {
-            format!("plan: Envoy would refuse {} {} at {} proxies: {}", one.r#type, one.name, one.proxies, one.reason)
+            format!("plan: Envoy would reject {} {} at {} proxies: {}", one.r#type, one.name, one.proxies, one.reason)
         });
         let wrong: Vec<String> =
-            refused.chain(self.left_out.iter().map(|one| format!("plan: left out: {one}"))).collect();
+            refused.chain(self.left_out.iter().map(|one| format!("plan: not sent to proxies: {one}"))).collect();
         if let Some(first) = wrong.first() {
-            let more = if wrong.len() > 1 { format!("{} more like it; ", wrong.len() - 1) } else { String::new() };
+            let more = if wrong.len() > 1 { format!("{} more problem(s); ", wrong.len() - 1) } else { String::new() };
             // Long lines are truncated.
             lines.push(match more.is_empty() {
                 true => first.clone(),
@@ -198,12 +195,12 @@ mod tests {
         assert_eq!(
             plan.in_brief(),
             [
-                "plan: 5 of 12 proxies connected here are sent about 700 bytes (shop/a, shop/b, shop/c and 2 more)",
+                "plan: 5 of 12 proxies connected to this replica receive about 700 bytes (shop/a, shop/b, shop/c and 2 more)",
                 "plan: GET reviews:9080/ from web: v1 100 % → v1 90 %, v2 10 % (and 1 more requests)",
-                "plan: 1 more like it; Envoy would refuse rds 9080 at 1 proxies: bad",
+                "plan: 1 more problem(s); Envoy would reject rds 9080 at 1 proxies: bad",
             ]
         );
         let nobody = Plan { proxies: 12, ..Plan::default() };
-        assert_eq!(nobody.in_brief(), ["plan: none of 12 proxies connected here is sent anything"]);
+        assert_eq!(nobody.in_brief(), ["plan: none of 12 proxies connected to this replica receives changes"]);
     }
 }

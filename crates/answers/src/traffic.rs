@@ -108,7 +108,7 @@ fn words(walks: &[Walk; 2], asked: (&str, u16), namespace: &str) -> [String; 2] 
     let [was, is] = addresses.each_ref().map(|all| all.iter().collect::<BTreeSet<_>>());
     let count = |own: &BTreeSet<&String>, other: &BTreeSet<&String>| {
         let new = own.difference(other).count();
-        let new = if new > 0 { format!(", {new} of them not among the others") } else { String::new() };
+        let new = if new > 0 { format!(", {new} of them new") } else { String::new() };
         format!("to {} endpoint{}{new}", own.len(), if own.len() == 1 { "" } else { "s" })
     };
     let [first, second] = texts;

@@ -47,8 +47,10 @@ pub(super) fn trace_waypoint(
     let mut walkable = Walkable::read(&waypoint.had, &mut ReadResources::default());
     let Some(chain) = walkable.resources().chain(&connection) else {
         answer.reason = Some(format!("waypoint {name} has no filter chain for {destination}"));
-        answer.advice =
-            Some("see what its Gateway is for (istio.io/waypoint-for), and whether the service names it".to_owned());
+        answer.advice = Some(
+            "check the label istio.io/waypoint-for of its Gateway, and whether the service uses the waypoint"
+                .to_owned(),
+        );
         return false;
     };
     answer.steps.push(format!("waypoint {name} accepts the connection for {}", served(chain)));

@@ -126,7 +126,7 @@ impl WhyNot {
 impl fmt::Display for WhyProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for made in &self.resources {
-            writeln!(f, "{} {} of {} is built from", made.r#type, made.name, self.proxy)?;
+            writeln!(f, "{} {} of {} is generated from", made.r#type, made.name, self.proxy)?;
             for one in &made.objects {
                 let generation = one.generation.filter(|generation| *generation > 0);
                 let generation = generation.map(|generation| format!(", generation {generation}")).unwrap_or_default();
@@ -148,9 +148,9 @@ impl fmt::Display for WhyPush {
         writeln!(f, "The last pushes of {}, newest first", self.proxy)?;
         for one in &self.pushes {
             let answer = match (one.answered_ms, one.taken) {
-                (Some(ms), Some(true)) => format!("taken after {ms:.1} ms"),
+                (Some(ms), Some(true)) => format!("acknowledged after {ms:.1} ms"),
                 (Some(ms), _) => format!("REFUSED after {ms:.1} ms"),
-                (None, _) => "not answered".to_owned(),
+                (None, _) => "not acknowledged".to_owned(),
             };
             let (at, kind, causes) = (&one.at, &one.r#type, one.causes.join(", "));
             let (resources, removed, bytes) = (one.resources, one.removed, one.bytes);
@@ -169,11 +169,11 @@ impl fmt::Display for WhyNot {
         self.steps.iter().try_for_each(|step| writeln!(f, "  {step}"))?;
         match &self.reason {
             Some(reason) => writeln!(f, "It fails: {reason}")?,
-            None => writeln!(f, "Nothing in the configuration is in its way.")?,
+            None => writeln!(f, "No problem found in the configuration.")?,
         }
         if let Some(advice) = &self.advice {
             writeln!(f, "  {advice}")?;
         }
-        self.unknown.iter().try_for_each(|one| writeln!(f, "  unknown to the control plane: {one}"))
+        self.unknown.iter().try_for_each(|one| writeln!(f, "  not known to the control plane: {one}"))
     }
 }

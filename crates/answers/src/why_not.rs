@@ -205,9 +205,10 @@ fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, asked: &TracedRequ
         return;
     }
     if let Some(name) = use_waypoint(service, asked.context) {
-        answer
-            .unknown
-            .push(format!("{} uses waypoint {name}, but no waypoint that serves it is connected here", service.origin));
+        answer.unknown.push(format!(
+            "{} uses waypoint {name}, but no waypoint that serves it is connected to this replica",
+            service.origin
+        ));
     }
     let known = asked.context.directory.endpoints.get(&service.key);
     let port = service.port(asked.called.1).map(|port| port.name.clone());
@@ -291,7 +292,7 @@ pub(super) fn outbound_reason(walk: &Walk, context: &PushContext) -> Option<(Str
             Some((format!("the proxy redirects with {status} to {location}"), None))
         }
         Outcome::Answered(status) => Some((
-            format!("the proxy answers {status} itself"),
+            format!("the proxy responds with {status} itself"),
             Some("a VirtualService has a directResponse, or no VirtualService applies to this host".to_owned()),
         )),
         Outcome::Forwarded(shares) => shares.iter().find_map(|share| lost_share(share, context)),
@@ -303,7 +304,10 @@ fn lost_share(share: &Share, context: &PushContext) -> Option<(String, Option<St
     let cluster = &share.cluster;
     if cluster == "BlackHoleCluster" {
         let advice = "outboundTrafficPolicy is REGISTRY_ONLY and no ServiceEntry has the host, or a Sidecar hides it";
-        return Some(("the proxy does not know the host and blocks unknown hosts".to_owned(), Some(advice.to_owned())));
+        return Some((
+            "the proxy has no service with this host and blocks unknown hosts".to_owned(),
+            Some(advice.to_owned()),
+        ));
     }
     match &share.upstream {
         Upstream::NoCluster => {

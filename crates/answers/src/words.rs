@@ -63,7 +63,7 @@ fn share(share: &Share, total: u64, (host, port): (&str, u16), namespace: &str) 
         }
     };
     let lack = match &share.upstream {
-        Upstream::NoCluster => " (503: there is no such cluster)",
+        Upstream::NoCluster => " (503: the cluster does not exist)",
         Upstream::Endpoints(endpoints) if endpoints.is_empty() => " (503: no endpoints)",
         Upstream::Endpoints(_) | Upstream::Original(_) | Upstream::Named(_) => "",
     };
@@ -77,7 +77,7 @@ fn share(share: &Share, total: u64, (host, port): (&str, u16), namespace: &str) 
         None => match (&*share.cluster, &share.upstream) {
             ("BlackHoleCluster", _) => "nowhere (BlackHoleCluster)".to_owned(),
             ("PassthroughCluster", Upstream::Original(address)) => {
-                format!("{address} as asked for (PassthroughCluster)")
+                format!("the requested address {address} (PassthroughCluster)")
             }
             (cluster, _) => cluster.to_owned(),
         },

@@ -78,7 +78,7 @@ pub(super) fn allows(
     if sent.is_none() {
         let of = if node.is_empty() { "its node".to_owned() } else { format!("node {node}") };
         answer.unknown_once(&format!(
-            "what the ztunnel of {of} was sent: none is connected here, so this is what it would be sent"
+            "what the ztunnel of {of} received: none is connected to this replica, so this is what it would receive"
         ));
     }
     let Some((workload, policies)) = sent.or_else(|| would_know(asked.context, &name)) else {

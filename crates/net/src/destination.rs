@@ -50,15 +50,15 @@ impl AddressPolicy {
     fn refusal_of(&self, address: IpAddr) -> Option<&'static str> {
         let is_own = address.is_loopback() || address.is_unspecified();
         if is_link_local(address) {
-            Some("it is link-local, where machines are served their credentials")
+            Some("it is a link-local address, which can serve credentials of the machine")
         } else if METADATA.iter().any(|range| range.contains(address)) {
-            Some("machines are served their credentials there")
+            Some("it can serve credentials of the machine")
         } else if address.is_multicast() {
             Some("it is a multicast address")
         } else if is_own && !self.allow_loopback {
-            Some("it is this machine")
+            Some("it is an address of this machine")
         } else if self.blocked.iter().any(|range| range.contains(address)) {
-            Some("its range is blocked")
+            Some("it is in a blocked range")
         } else {
             None
         }

@@ -101,7 +101,7 @@ where
             stream.set_nodelay(true)?;
             Ok(TokioIo::new(secure(stream).await?))
         };
-        let slow = || io::Error::new(io::ErrorKind::TimedOut, "the server takes too long");
+        let slow = || io::Error::new(io::ErrorKind::TimedOut, "timed out");
         Box::pin(async move { tokio::time::timeout(timeout, open).await.unwrap_or_else(|_| Err(slow())) })
     }
 }

@@ -84,7 +84,7 @@ impl<S> PortStream<S> {
             return Poll::Pending;
         }
         self.place.reject("slow_reader");
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read what it asked for")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its responses")))
     }
 }
 

@@ -189,7 +189,9 @@ impl Gatekeeper {
             Err(reason) => reasons.push(reason),
         }
         if reasons.is_empty() {
-            reasons.push("tokens are not taken here: there is no API server to ask and no JWT_RULE".to_owned());
+            reasons.push(
+                "tokens are not supported: there is no API server for TokenReviews, and JWT_RULE is not set".to_owned(),
+            );
         }
         Err(reasons)
     }
@@ -206,7 +208,7 @@ impl Gatekeeper {
         let reviews = of(ClusterId::new(cluster)).or_else(|| of(meant));
         if reviews.is_none() && self.reviews.is_some() {
             let cluster: String = cluster.chars().take(SHOWN).collect();
-            return Err(format!("cluster {cluster:?} is not known here"));
+            return Err(format!("unknown cluster {cluster:?}"));
         }
         Ok(reviews)
     }
@@ -235,7 +237,7 @@ impl fmt::Debug for Gatekeeper {
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return f.write_str("neither a certificate nor a token was shown");
+            return f.write_str("the client presented neither a certificate nor a token");
         }
         let faults: Vec<String> = self.0.iter().map(ToString::to_string).collect();
         f.write_str(&faults.join("; "))

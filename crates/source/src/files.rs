@@ -185,7 +185,7 @@ impl Worker {
         let root: Arc<str> = Arc::from(self.root.display().to_string());
         let problem = match (&walk, deaf) {
             (Err(error), _) => Some(error.to_string()),
-            (Ok(_), Some(error)) => Some(format!("changes are found late, for it cannot be watched: {error}")),
+            (Ok(_), Some(error)) => Some(format!("changes are detected late, because it cannot be watched: {error}")),
             (Ok(_), None) => None,
         };
         self.index.set_problem(&root, problem);
@@ -233,7 +233,7 @@ impl Worker {
         let stamp = scan::stamp(path);
         let reading = catch_unwind(AssertUnwindSafe(|| scan::read(path, stamp, self.index.hash(&file))));
         // A bug that one file triggers must not affect other files.
-        let reading = reading.unwrap_or_else(|_| Reading::Unreadable("reading it failed, which is a bug".to_owned()));
+        let reading = reading.unwrap_or_else(|_| Reading::Unreadable("BUG: panic while reading the file".to_owned()));
         let is_told_at_once = matches!(reading, Reading::Unfit(_));
         if matches!(reading, Reading::Changing) || (!is_told_at_once && scan::stamp(path) != stamp) {
             self.agenda.note_file(path.to_owned(), Signal::Touched, now);

@@ -131,7 +131,7 @@ async fn ask(resolvers: &[SocketAddr], name: &Name, kind: RecordType) -> Option<
             Ok(answer) if answer.metadata.response_code == ResponseCode::ServFail => {}
             Ok(answer) if answer.metadata.response_code == ResponseCode::NoError => return Some(answer),
             Ok(answer) => answered = Some(answer),
-            Err(error) => tracing::debug!(%resolver, %error, "DNS resolver failed to answer"),
+            Err(error) => tracing::debug!(%resolver, %error, "failed to query the DNS resolver"),
         }
     }
     answered

@@ -104,8 +104,8 @@ impl fmt::Display for Fault {
         match self {
             Self::Rejected(error) | Self::Warning(error) => error.fmt(f),
             Self::UnknownField(path) => write!(f, "unknown field \"{path}\""),
-            Self::UnknownKind => f.write_str("kind is not read here"),
-            Self::Duplicate { holder } => write!(f, "is defined in {holder} already, which holds"),
+            Self::UnknownKind => f.write_str("unsupported kind"),
+            Self::Duplicate { holder } => write!(f, "is already defined in {holder}, which takes precedence"),
             Self::Unreadable(reason) => write!(f, "cannot be read: {reason}"),
         }
     }

@@ -58,7 +58,8 @@ pub(super) fn counted(
 /// The response for a pod.
 fn answer(request: &Request, path: &str, injector: &Injector, objects: Option<&Objects>) -> Answer {
     if !request.object.is_object() {
-        return Answer::refuse("could not read the pod: request.object is no object").noting("injection", "refused");
+        return Answer::refuse("could not read the pod: request.object is not an object")
+            .noting("injection", "refused");
     }
     let text = |pointer: &str| request.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let pod = [text("/metadata/name"), text("/metadata/generateName")].into_iter().find(|name| !name.is_empty());

@@ -61,7 +61,7 @@ impl InjectorState {
     pub fn injector(&self) -> Result<Arc<Injector>, (StatusCode, String)> {
         match self {
             Self::Ready { injector, .. } => Ok(injector.clone()),
-            Self::Off(reason) => Err((StatusCode::NOT_FOUND, format!("injection is off: {reason}"))),
+            Self::Off(reason) => Err((StatusCode::NOT_FOUND, format!("injection is disabled: {reason}"))),
             Self::Pending(reason) => {
                 Err((StatusCode::SERVICE_UNAVAILABLE, format!("injection is not configured yet: {reason}")))
             }

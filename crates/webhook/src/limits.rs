@@ -99,7 +99,7 @@ impl IntoResponse for NotTaken {
     fn into_response(self) -> Response {
         let (status, text) = match self {
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "too many reviews at once; try again".to_owned()),
-            Self::Slow => (StatusCode::REQUEST_TIMEOUT, "the body came too slowly".to_owned()),
+            Self::Slow => (StatusCode::REQUEST_TIMEOUT, "timed out reading the body".to_owned()),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is too large: limit is {MAX_BODY}")),
             Self::Broken => (StatusCode::BAD_REQUEST, "the body could not be read".to_owned()),
             Self::Empty => (StatusCode::BAD_REQUEST, "no body found".to_owned()),

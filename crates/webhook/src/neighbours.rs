@@ -90,7 +90,7 @@ fn claimed_hosts(service: &Object<VirtualService>, objects: &Objects, found: &mu
         for host in &other.spec.hosts {
             if let Some(index) = mine.remove(&full(host, &other.meta.key.namespace)) {
                 let message = format!(
-                    "{host:?} is claimed by VirtualService {} too: sidecars obey one of them; join them or narrow exportTo",
+                    "VirtualService {} has host {host:?}, too: sidecars use only one of them; merge them or narrow exportTo",
                     other.meta.key()
                 );
                 warn(found, format!("spec.hosts[{index}]"), message);
@@ -108,8 +108,7 @@ fn missing_gateways(service: &Object<VirtualService>, objects: &Objects, found: 
         }
         let (namespace, name) = gateway.split_once('/').unwrap_or((service.meta.key.namespace.as_str(), gateway));
         if objects.gateways.get(&NamespacedName::new(namespace, name)).is_none() {
-            let message =
-                format!("there is no Gateway {namespace}/{name}: nothing is routed by this VirtualService there");
+            let message = format!("Gateway {namespace}/{name} does not exist: this VirtualService has no effect there");
             warn(found, format!("spec.gateways[{index}]"), message);
         }
     }
@@ -152,7 +151,7 @@ fn missing_subsets(service: &Object<VirtualService>, objects: &Objects, found: &
     }
     for ((host, subset), field) in wanted {
         let message =
-            format!("no DestinationRule of {host} has a subset {subset:?}: requests for it fail until there is one");
+            format!("no DestinationRule of {host} has subset {subset:?}: requests to it fail until there is one");
         warn(found, field, message);
     }
 }
@@ -185,7 +184,7 @@ fn unselected(gateway: &Object<Gateway>, objects: &Objects, found: &mut Vec<Prob
     }
     let labels = || gateway.spec.selector.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     if !objects.pods.iter().any(|pod| has_all(&pod.meta.labels, labels())) {
-        let message = "no pod has these labels: nothing serves this Gateway yet".to_owned();
+        let message = "no pod has these labels: no proxy serves this Gateway yet".to_owned();
         warn(found, "spec.selector".to_owned(), message);
     }
 }

@@ -192,7 +192,7 @@ impl Registration {
                 Ok(now)
             }
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("the API server does not answer".to_owned()),
+            Err(_) => Err("the API server does not respond".to_owned()),
         }
     }
 }

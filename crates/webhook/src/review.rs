@@ -177,7 +177,7 @@ struct ReviewResponse {
 /// Decodes a review: its version and its request.
 fn read(body: &[u8]) -> Result<(&'static str, Request), String> {
     let review: Review = serde_json::from_slice(body)
-        .map_err(|error| format!("could not decode body: it is no AdmissionReview: {error}"))?;
+        .map_err(|error| format!("could not decode body: not an AdmissionReview: {error}"))?;
     let version = match review.api_version.as_str() {
         V1 => V1,
         V1_BETA1 => V1_BETA1,

@@ -190,7 +190,7 @@ async fn review(webhooks: Arc<Webhooks>, asked: Webhook, request: Request<Body>)
     };
     match answer {
         Some(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
-        None => (StatusCode::INTERNAL_SERVER_ERROR, "failed to answer the AdmissionReview; see Navarch's log")
+        None => (StatusCode::INTERNAL_SERVER_ERROR, "failed to handle the AdmissionReview; see the log of Navarch")
             .into_response(),
     }
 }

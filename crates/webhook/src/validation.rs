@@ -39,7 +39,7 @@ fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> An
     }
     if !request.object.is_object() {
         metrics.judged(&request.resource, Some("yaml_decode_error"));
-        return Answer::refuse("cannot decode configuration: request.object is no object")
+        return Answer::refuse("cannot decode configuration: request.object is not an object")
             .noting("validation", "refused");
     }
     let Judged { mut subject, object, verdict } = judge(&request.object);

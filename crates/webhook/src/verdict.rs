@@ -44,7 +44,7 @@ pub fn judge(object: &Value) -> Judged {
         }
         Outcome::Ignored => {
             let message =
-                format!("unrecognized type {} of {}: no kind that is checked here", subject.kind, subject.api_version);
+                format!("unrecognized type {} of {}: the kind is not validated", subject.kind, subject.api_version);
             Judged { subject, object: None, verdict: refused("kind".to_owned(), message) }
         }
     }
@@ -92,10 +92,10 @@ fn tell_unknown(fields: &[String], verdict: &mut Verdict) {
         verdict.warnings.push(Problem { field: field.clone(), message: UNKNOWN.to_owned() });
     }
     if more > 0 {
-        let message = format!("{more} more unknown fields, which count for nothing");
+        let message = format!("{more} more unknown fields, which are ignored");
         verdict.warnings.push(Problem { field: "spec".to_owned(), message });
     }
 }
 
 /// The warning about an unknown field.
-pub const UNKNOWN: &str = "unknown field, which counts for nothing; is it misspelt?";
+pub const UNKNOWN: &str = "unknown field, which is ignored; is it misspelled?";

@@ -65,7 +65,8 @@ impl LargeTurn {
             drop(sender.send(done));
         };
         let started = background::spawn("large request", STACK, run);
-        let no_thread = |error| Status::resource_exhausted(format!("there is no thread for a large request: {error}"));
+        let no_thread =
+            |error| Status::resource_exhausted(format!("failed to start a thread for a large request: {error}"));
         started.map(|()| receiver).map_err(no_thread)
     }
 
@@ -82,7 +83,7 @@ impl LargeTurn {
             return Ok((self, work()));
         }
         let beside = Self(None).spawn(move || (self, work()))?;
-        beside.await.map_err(|_| Status::internal("the work of a large request has panicked"))
+        beside.await.map_err(|_| Status::internal("panic while handling a large request"))
     }
 }
 

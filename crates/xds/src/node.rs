@@ -77,7 +77,7 @@ fn is_served(proxy: &Proxy, served: Served) -> Result<(), Status> {
         ProxyKind::Waypoint if served >= Served::Networks => None,
         ProxyKind::Waypoint if served >= Served::Ambient && joins_networks(proxy) => {
             return Err(Status::unimplemented(
-                "gateways between networks (class istio-east-west) are served with AMBIENT_ENABLE_MULTI_NETWORK=true alone; \
+                "east-west gateways (class istio-east-west) require AMBIENT_ENABLE_MULTI_NETWORK=true; \
                  set it on the control plane, or delete the Gateway",
             ));
         }
@@ -109,7 +109,7 @@ fn identity_of(proxy: &Proxy, caller: &Caller) -> Result<Identity, Status> {
         let proved: Vec<String> = caller.identities.iter().map(ToString::to_string).collect();
         let claimed = if account.is_empty() { "any service account" } else { &account };
         Status::permission_denied(format!(
-            "the node says that it is {claimed} of namespace {}, the caller is {}",
+            "the node claims to be {claimed} in namespace {}, but the caller is {}",
             proxy.namespace,
             proved.join(", ")
         ))

@@ -282,7 +282,7 @@ impl Ads {
         let client = core.memory.client(call.port(), peer.map(|peer| peer.ip()));
         let begin = core.admission.admit(Instant::now()).map_err(|_| {
             client.turned_away("streams_per_second");
-            Status::resource_exhausted("too many streams begin; try again later")
+            Status::resource_exhausted("too many new streams per second; try again later")
         })?;
         let paid = client.begin_stream()?;
         let caller = extensions.get::<Caller>().cloned();

@@ -181,7 +181,7 @@ impl Session {
             }
             Event::Request(Request::Unserved { url }) => {
                 if self.unserved.len() >= MAX_UNSERVED {
-                    effects.push(Effect::Refuse("too many types that are not served"));
+                    effects.push(Effect::Refuse("too many unsupported resource types on one stream"));
                 } else if self.unserved.insert(url.clone()) {
                     self.to_answer.push_back(url);
                 }

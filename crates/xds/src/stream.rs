@@ -123,7 +123,7 @@ async fn serve<M: Wire>(
         () = core.drain.cancelled() => return Err(going_away()),
         first = timeout(core.limits.first_request, first_request(core, &mut requests)) => first.map_err(|_| {
             origin.client.turned_away("first_request_timeout");
-            Status::deadline_exceeded("no request came in time")
+            Status::deadline_exceeded("timed out waiting for the first request")
         })??,
     };
     let Some(mut first) = first else { return Ok(()) };

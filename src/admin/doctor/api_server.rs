@@ -125,7 +125,7 @@ impl ApiServerLook {
     pub fn new(client: kube::Client, kinds: Vec<ReadKind>, mut rights: Vec<Right>, hooks: Hooks) -> Self {
         let read = kinds.iter().flat_map(|kind| {
             let namespace = kind.namespace.as_ref().map(ToString::to_string).unwrap_or_default();
-            let right = |verb| Right::to(verb, kind.group, &kind.resource, "they are not read, or not for long");
+            let right = |verb| Right::to(verb, kind.group, &kind.resource, "objects of this kind are not read");
             ["list", "watch"].map(|verb| right(verb).within(&namespace))
         });
         rights.extend(read);
@@ -136,7 +136,7 @@ impl ApiServerLook {
     pub(super) async fn tell(&self, roots: Option<Arc<str>>, health: &mut Health) {
         let seen = self.seen(roots).await;
         if let Some(problem) = &seen.problem {
-            let what = format!("the API server does not answer the control plane: {problem}");
+            let what = format!("the API server does not respond to the control plane: {problem}");
             return health.add(Check::Definitions, Level::Wrong, what, "kubectl get --raw /readyz?verbose");
         }
         definitions(&self.kinds, &seen.served, health);
@@ -144,7 +144,7 @@ impl ApiServerLook {
         seen.hooks.iter().for_each(|(kind, hooks)| webhooks(*kind, hooks, &self.hooks.revision, health));
         if let Some((told, window)) = seen.time {
             let whose = ["the API server", "the control plane's"];
-            doctor::clock(health, told, window, whose, "timedatectl status, on the nodes of both");
+            doctor::clock(health, told, window, whose, "timedatectl status, on both nodes");
         }
     }
 
@@ -160,7 +160,7 @@ impl ApiServerLook {
         let seen = match timeout(API_SERVER_TIMEOUT, self.ask(roots)).await {
             Ok(Ok(seen)) => seen,
             Ok(Err(error)) => problem(InWords(&error).to_string()),
-            Err(_) => problem(format!("nothing came within {API_SERVER_TIMEOUT:?}")),
+            Err(_) => problem(format!("no response within {API_SERVER_TIMEOUT:?}")),
         };
         let seen = Arc::new(seen);
         *latest = Some((Instant::now(), seen.clone()));
@@ -273,7 +273,7 @@ fn definitions(kinds: &[ReadKind], served: &Served, health: &mut Health) {
             missing.entry(kind.group.ends_with(".istio.io")).or_default().push(name);
         } else if !there.iter().any(|version| kind.versions.contains(version)) {
             let (there, read) = (there.join(", "), kind.versions.join(", "));
-            let what = format!("{name} is served as {there} alone, and read here as {read}: none of it is read");
+            let what = format!("{name} is only served as {there}, but Navarch reads {read}; its objects are not read");
             health.add(Check::Definitions, Level::Wrong, what, &format!("kubectl get crd {name} -o yaml"));
         }
     }
@@ -284,11 +284,11 @@ fn definitions(kinds: &[ReadKind], served: &Served, health: &mut Health) {
         if more > 0 {
             told.push_str(&format!(" and {more} more"));
         }
-        let what = format!("kinds that are read are not installed: {told}");
+        let what = format!("CustomResourceDefinitions of kinds that are read are not installed: {told}");
         let (level, next) = match (is_istio, has_istio) {
             (true, false) => (Level::Wrong, "navarch crds | kubectl apply -f -"),
             (true, true) => (Level::Note, "navarch crds | kubectl apply -f -"),
-            (false, _) => (Level::Note, "kubectl get crd, and install them where they are wanted"),
+            (false, _) => (Level::Note, "kubectl get crd, and install them if they are needed"),
         };
         health.add(Check::Definitions, level, what, next);
     }
@@ -298,11 +298,11 @@ fn definitions(kinds: &[ReadKind], served: &Served, health: &mut Health) {
 fn webhooks(kind: HookKind, seen: &HooksSeen, revision: &str, health: &mut Health) {
     let (lost, resource) = match kind {
         HookKind::Mutating => ("pods are not injected", "mutatingwebhookconfigurations"),
-        HookKind::Validating => ("objects are not checked when they are written", "validatingwebhookconfigurations"),
+        HookKind::Validating => ("objects are not validated when they are written", "validatingwebhookconfigurations"),
     };
     let next = format!("kubectl get {resource} -l istio.io/rev={revision} -o yaml");
     if seen.all.is_empty() {
-        let what = format!("there are no {resource} with the label istio.io/rev={revision}: {lost}");
+        let what = format!("no {resource} has the label istio.io/rev={revision}: {lost}");
         health.add(Check::Webhooks, Level::Note, what, &next);
     }
     for name in seen.without_roots.iter().take(OF_ONE) {
@@ -333,7 +333,7 @@ fn rights(denied: &[Right], user: &str, health: &mut Health) {
         health.add(Check::Rights, Level::Wrong, what, &next);
     }
     let next = format!("kubectl auth can-i --list --as={user}");
-    health.more(Check::Rights, by_resource.len(), "resources with rights that are missing", &next);
+    health.more(Check::Rights, by_resource.len(), "resources with missing rights", &next);
 }
 
 #[cfg(test)]
@@ -370,15 +370,18 @@ mod tests {
         let filters = (ISTIO, "v1alpha3", "envoyfilters");
         let routes = ("gateway.networking.k8s.io", "v1", "httproutes");
         assert_eq!(found(&[services, filters, routes]), []);
-        let what = "kinds that are read are not installed: httproutes.gateway.networking.k8s.io".to_owned();
+        let what =
+            "CustomResourceDefinitions of kinds that are read are not installed: httproutes.gateway.networking.k8s.io"
+                .to_owned();
         assert_eq!(found(&[services, filters]), [(Level::Note, what)]);
-        let what = "kinds that are read are not installed: envoyfilters.networking.istio.io".to_owned();
+        let what =
+            "CustomResourceDefinitions of kinds that are read are not installed: envoyfilters.networking.istio.io"
+                .to_owned();
         assert_eq!(found(&[services, routes]), [(Level::Note, what)]);
         let none = found(&[routes]);
         assert_eq!((none.len(), none[0].0), (1, Level::Wrong), "an installation without Istio's kinds: {none:?}");
         let newer = found(&[services, (ISTIO, "v9", "envoyfilters"), routes]);
-        let what =
-            "envoyfilters.networking.istio.io is served as v9 alone, and read here as v1alpha3: none of it is read";
+        let what = "envoyfilters.networking.istio.io is only served as v9, but Navarch reads v1alpha3; its objects are not read";
         assert_eq!(newer, [(Level::Wrong, what.to_owned())]);
     }
 
@@ -426,8 +429,7 @@ mod tests {
             health.findings.into_iter().map(|finding| (finding.level, finding.what)).collect::<Vec<_>>()
         };
         assert_eq!(told(&["a"], &[]), []);
-        let none =
-            "there are no mutatingwebhookconfigurations with the label istio.io/rev=canary: pods are not injected";
+        let none = "no mutatingwebhookconfigurations has the label istio.io/rev=canary: pods are not injected";
         assert_eq!(told(&[], &[]), [(Level::Note, none.to_owned())]);
         let lacks = "caBundle of a (mutatingwebhookconfigurations) lacks a root of the webhooks' certificate: pods are not injected";
         assert_eq!(told(&["a", "b"], &["a"]), [(Level::Wrong, lacks.to_owned())]);

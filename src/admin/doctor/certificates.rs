@@ -42,7 +42,7 @@ fn end(role: &str, life: CertificateLife, now: Timestamp) -> CertificateEnd {
 /// Reports the expiry and problems of roots, and the proxies that do not trust all of them.
 pub(super) fn roots(status: &RotationStatus, now: Timestamp, health: &mut Health) {
     if let Some(problem) = &status.problem {
-        health.add(Check::Roots, Level::Wrong, format!("the roots of the mesh: {problem}"), "navarch ca status");
+        health.add(Check::Roots, Level::Wrong, format!("roots of the mesh: {problem}"), "navarch ca status");
     }
     let next = match status.origin {
         Origin::SelfSigned => "navarch ca rotate",
@@ -67,7 +67,12 @@ pub(super) fn roots(status: &RotationStatus, now: Timestamp, health: &mut Health
         let what = format!("{} does not trust all roots of the mesh: {}", missing.who, missing.why);
         health.add(Check::Roots, level, what, "navarch ca status");
     }
-    health.more(Check::Roots, status.missing.len(), "that do not trust all roots of the mesh", "navarch ca status");
+    health.more(
+        Check::Roots,
+        status.missing.len(),
+        "proxies or replicas that do not trust all roots of the mesh",
+        "navarch ca status",
+    );
 }
 
 #[cfg(test)]

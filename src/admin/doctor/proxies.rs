@@ -37,12 +37,12 @@ fn refused(connections: &[ConnectionInfo], health: &mut Health) {
     for ((kind, message), proxies) in said.iter().take(OF_ONE) {
         let Some(first) = proxies.first() else { continue };
         let what = match proxies.len() {
-            1 => format!("{} refuses {kind}: {message}", first.proxy.name),
-            all => format!("{all} proxies refuse {kind}, {} among them: {message}", first.proxy.name),
+            1 => format!("{} rejects {kind}: {message}", first.proxy.name),
+            all => format!("{all} proxies reject {kind}, for example {}: {message}", first.proxy.name),
         };
         health.add(Check::Refusals, Level::Wrong, what, &format!("navarch why push {}", first.proxy.name));
     }
-    health.more(Check::Refusals, kinds, "sorts of refusals", "navarch request GET /debug/syncz");
+    health.more(Check::Refusals, kinds, "different errors of proxies", "navarch request GET /debug/syncz");
 }
 
 /// Unanswered responses.
@@ -57,8 +57,8 @@ fn unanswered(connections: &[ConnectionInfo], now: Timestamp, health: &mut Healt
     let Some((first, seconds)) = slow.first() else { return };
     let name = &first.proxy.name;
     let what = match slow.len() {
-        1 => format!("{name} leaves what it was sent unanswered since {seconds:.0} s"),
-        all => format!("{all} proxies leave what they were sent unanswered, {name} since {seconds:.0} s"),
+        1 => format!("{name} has not acknowledged a response for {seconds:.0} s"),
+        all => format!("{all} proxies have not acknowledged a response, {name} for {seconds:.0} s"),
     };
     health.add(Check::Lag, Level::Wrong, what, &format!("navarch why push {name}"));
 }
@@ -74,8 +74,8 @@ fn versions_of<'a>(all: impl Iterator<Item = (String, &'a str)>, health: &mut He
     for (version, proxies) in by_version.iter().filter(|(version, _)| **version != usual).take(OF_ONE) {
         let Some(first) = proxies.first() else { continue };
         let what = match proxies.len() {
-            1 => format!("{first} is of version {version}, most proxies of {usual}"),
-            count => format!("{count} proxies, {first} among them, are of version {version}, most of {usual}"),
+            1 => format!("{first} has version {version}, most proxies have {usual}"),
+            count => format!("{count} proxies, for example {first}, have version {version}, most have {usual}"),
         };
         let namespace = first.rsplit_once('.').map_or("NAMESPACE", |(_, namespace)| namespace);
         health.add(Check::Versions, Level::Note, what, &format!("kubectl rollout restart deployment -n {namespace}"));
@@ -96,7 +96,7 @@ mod tests {
         };
         assert_eq!(told(&[]), []);
         assert_eq!(told(&[("1.32.0", "a.shop"), ("1.32.0", "b.shop")]), []);
-        let what = "old.bank is of version 1.30.1, most proxies of 1.32.0".to_owned();
+        let what = "old.bank has version 1.30.1, most proxies have 1.32.0".to_owned();
         let next = "kubectl rollout restart deployment -n bank".to_owned();
         let all = [("1.32.0", "a.shop"), ("1.32.0", "b.shop"), ("1.30.1", "old.bank")];
         assert_eq!(told(&all), [(Level::Note, what, next)]);

@@ -36,19 +36,20 @@ const OTHER_WAY: &str = "name a kubeconfig by --kubeconfig, or files and --use-k
 /// Which clusters are read.
 #[derive(Args, Clone, Debug)]
 pub(super) struct LiveFlags {
-    /// Kubeconfig of the cluster that is read; by default $KUBECONFIG, else ~/.kube/config
+    /// Kubeconfig of the cluster to read; by default $KUBECONFIG, or ~/.kube/config
     #[arg(short = 'c', long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig; the current one if unset
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Contexts of the kubeconfig for other clusters of the mesh; can be repeated. Without it they are taken from the cluster's Secrets
+    /// Contexts of the kubeconfig for other clusters of the mesh; can be repeated. If unset, they are read from the Secrets of the
+    /// cluster
     #[arg(long = "remote-contexts", value_name = "NAME")]
     remote_contexts: Vec<String>,
-    /// Revision or tag whose objects are read; `default` if unset. Those without a revision are always
+    /// Revision or tag whose objects are read; `default` if unset. Objects without a revision are always read
     #[arg(short = 'r', long, value_name = "NAME")]
     revision: Option<String>,
-    /// How long reading clusters may take
+    /// Timeout for reading clusters
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     timeout: Duration,
 }
@@ -114,7 +115,7 @@ impl LiveFlags {
                 live.is_one_of_several = true;
                 let cluster: Arc<str> = Arc::from(cluster);
                 if let Err(error) = live.read_objects(&client, Some(&cluster), kinds, &revision).await {
-                    live.gaps.push(format!("the remote cluster {cluster} is left out: {error:#}"));
+                    live.gaps.push(format!("remote cluster {cluster} is skipped: {error:#}"));
                 }
             }
             Ok(live)
@@ -122,7 +123,7 @@ impl LiveFlags {
         let name = &opened.name;
         let read = tokio::time::timeout(self.timeout, reading).await;
         read.with_context(|| {
-            format!("{name} and its remote clusters did not answer within {:?}: increase --timeout", self.timeout)
+            format!("{name} and its remote clusters did not respond within {:?}: increase --timeout", self.timeout)
         })?
     }
 
@@ -141,7 +142,7 @@ impl LiveFlags {
             Ok(listed) => listed,
             Err(error) => {
                 let reason = InWords(&error);
-                live.gaps.push(format!("remote clusters are not known: {reason}. Name them by --remote-contexts"));
+                live.gaps.push(format!("failed to find remote clusters: {reason}. Set --remote-contexts"));
                 return Ok(remotes);
             }
         };
@@ -158,7 +159,7 @@ impl LiveFlags {
                 match made {
                     Ok(remote) => remotes.push(remote),
                     Err(error) => live.gaps.push(format!(
-                        "the remote cluster of key {key} in {name} is left out: {error}. Name its context by --remote-contexts"
+                        "the remote cluster of key {key} in {name} is skipped: {error}. Set its context with --remote-contexts"
                     )),
                 }
             }
@@ -177,7 +178,7 @@ async fn check(opened: &ClusterClient, namespace: &str) -> anyhow::Result<()> {
         // Without the right to read it, the namespace may still exist.
         Ok(Some(_)) | Err(kube::Error::Api(_)) => Ok(()),
         Err(error) => {
-            Err(error).with_context(|| format!("{} does not answer: try kubectl get namespaces", opened.name))
+            Err(error).with_context(|| format!("{} does not respond: try kubectl get namespaces", opened.name))
         }
     }
 }
@@ -194,8 +195,7 @@ impl Live {
                 Ok(None) => continue,
                 Err(error) => {
                     let reason = InWords(&error);
-                    self.gaps
-                        .push(format!("{place} cannot be read, so the defaults of mesh config are taken: {reason}"));
+                    self.gaps.push(format!("failed to read {place}; using the default mesh config: {reason}"));
                     return;
                 }
             };
@@ -238,16 +238,14 @@ impl Live {
                     let reason = InWords(&kube::Error::Api(status)).to_string();
                     match cluster {
                         Some(cluster) => {
-                            self.gaps.push(format!(
-                                "{} of the remote cluster {cluster} are not known: {reason}",
-                                name(kind)
-                            ));
+                            self.gaps
+                                .push(format!("failed to read {} of remote cluster {cluster}: {reason}", name(kind)));
                         }
                         None => drop(self.missing.insert(kind, reason)),
                     }
                     continue;
                 }
-                Err(error) => return Err(error).context("the API server does not answer"),
+                Err(error) => return Err(error).context("the API server does not respond"),
             };
             self.take(kind, cluster, listed, revision);
         }
@@ -268,7 +266,7 @@ impl Live {
                 self.objects.push(Arc::new(Resource::of_cluster(kind, cluster.cloned(), object)));
             } else if let (Some(word), Some(reason)) = (other, &revision.unknown) {
                 let gap = format!(
-                    "objects of {word} are left out, and whether it is a tag of the revision is not known: {reason}"
+                    "objects of {word} are skipped, because it is unknown whether it is a tag of the revision: {reason}"
                 );
                 if !self.gaps.contains(&gap) {
                     self.gaps.push(gap);
@@ -286,8 +284,8 @@ impl Live {
             if !skipped.is_empty() {
                 let (name, skipped) = (name(*kind), skipped.join(", "));
                 warnings.push(format!(
-                    "{name} cannot be read: {reason}. Analyzers that read them are skipped: {skipped}. Ask for the verb list of {name}, \
-                     or run other analyzers by --analyzer"
+                    "failed to read {name}: {reason}. Analyzers that read them are skipped: {skipped}. Request the verb list for \
+                     {name}, or select other analyzers with --analyzer"
                 ));
             }
         }

@@ -40,7 +40,7 @@ impl Revision {
         ] {
             match listed {
                 Ok(listed) => tags.extend(listed.into_iter().filter_map(tag)),
-                Err(error) => unknown = Some(format!("{kind} cannot be read: {}", InWords(&error))),
+                Err(error) => unknown = Some(format!("failed to read {kind}: {}", InWords(&error))),
             }
         }
         Self { unknown, ..Self::of(name, &tags) }

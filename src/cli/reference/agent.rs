@@ -16,39 +16,39 @@ pub(super) const SECTIONS: &[Section] = &[
 
 /// Identity of the proxy.
 const NODE: &str = "
-CLOUD_PLATFORM | - | The cloud that is asked for region and zone: `aws`, `azure`, `gcp` or `none`; found out if unset
-GCP_METADATA | - | What Google's cloud would say, as `project|number|cluster|location`
+CLOUD_PLATFORM | - | The cloud platform for region and zone: `aws`, `azure`, `gcp` or `none`; detected if unset
+GCP_METADATA | - | Metadata of Google Cloud, as `project|number|cluster|location`
 GCP_QUOTA_PROJECT | - | Project that Google's quotas are charged to, with `GCP_METADATA`
 GCP_ZONE | - | Zone, with `GCP_METADATA`
 HOST_IP | - | Address of the node, which replaces `$(HOST_IP)` in addresses of tracers and in the bootstrap's override
-INSTANCE_IP | - | Address of the pod, which comes before those of its interfaces
-ISTIO_CPU_LIMIT | `0` | Processors of the container, by which Envoy's threads are counted where nothing else is said
-ISTIO_METAJSON_* | - | JSON objects whose fields are node metadata, and count more than the others
+INSTANCE_IP | - | Address of the pod, which takes precedence over those of its interfaces
+ISTIO_CPU_LIMIT | `0` | Processors of the container, which is the default number of Envoy's threads
+ISTIO_METAJSON_* | - | JSON objects whose fields are node metadata, which take precedence over the others
 ISTIO_METAJSON_LABELS | - | A JSON object with labels of a workload that is no pod
-ISTIO_META_* | - | Node metadata: the name behind the prefix is the key. Variables count more than `proxyMetadata` of the proxy config
+ISTIO_META_* | - | Node metadata: the name behind the prefix is the key. Variables take precedence over `proxyMetadata` of the proxy config
 KUBERNETES_SERVICE_HOST | - | Set by Kubernetes: labels of the cloud's instance are then not the workload's
-PEER_METADATA_DISCOVERY | as `ISTIO_META_ENABLE_HBONE` | Envoy asks the control plane who its peers are
+PEER_METADATA_DISCOVERY | as `ISTIO_META_ENABLE_HBONE` | Envoy requests peer metadata from the control plane
 POD_NAME | - | Name of the pod
 POD_NAMESPACE | - | Namespace of the pod
-PROXY_CONFIG | - | The proxy config as YAML or JSON; it counts more than the mesh config, and the annotation `proxy.istio.io/config` more than it
+PROXY_CONFIG | - | The proxy config as YAML or JSON; it takes precedence over the mesh config, and the annotation `proxy.istio.io/config` over it
 SERVICE_ACCOUNT | `default` | Service account of the pod
 ";
 
 /// Envoy's start.
 const ENVOY: &str = "
-COMPLIANCE_POLICY | - | `fips-140-2` and `fips-140-3` hold the TLS of Envoy's own connections to the control plane to what they allow
+COMPLIANCE_POLICY | - | `fips-140-2` and `fips-140-3` restrict the TLS of Envoy's own connections to the control plane to what they allow
 DISABLE_ENVOY | `false` | No Envoy is started, for applications that speak xDS themselves
 ENVOY_PROMETHEUS_PORT | `15090` | Port of Envoy's metrics
 ENVOY_SECURE_MERGED_METRICS_PORT | `0` | Port of the merged metrics over mutual TLS; `0` is none
 ENVOY_SECURE_METRICS_PORT | `0` | Port of Envoy's metrics over mutual TLS; `0` is none
 ENVOY_SKIP_DEPRECATED_LOGS | `true` | Envoy does not log the use of deprecated fields
-ENVOY_STATUS_PORT | `15021` | Port on which Envoy answers for readiness
-ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL | `false` | That port takes the PROXY protocol
+ENVOY_STATUS_PORT | `15021` | Port of Envoy's readiness endpoint
+ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL | `false` | That port accepts the PROXY protocol
 EXIT_ON_ZERO_ACTIVE_CONNECTIONS | `false` | Draining ends when no connection is left
-GRPC_XDS_BOOTSTRAP | `etc/istio/proxy/grpc-bootstrap.json` | File for the bootstrap of applications that speak xDS themselves; none is written if set to nothing
-HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED | `true` | Envoy takes fragments out of paths
-ISTIO_BOOTSTRAP | - | Template of the bootstrap in place of the built-in one
-ISTIO_BOOTSTRAP_OVERRIDE | - | File that is laid over the bootstrap; a change starts Envoy anew
+GRPC_XDS_BOOTSTRAP | `etc/istio/proxy/grpc-bootstrap.json` | File for the bootstrap of applications that speak xDS themselves; none is written if empty
+HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED | `true` | Envoy removes fragments from paths
+ISTIO_BOOTSTRAP | - | Template of the bootstrap instead of the built-in one
+ISTIO_BOOTSTRAP_OVERRIDE | - | File that is merged into the bootstrap; a change restarts Envoy
 ISTIO_DELTA_XDS | `true` | Envoy speaks delta xDS
 ISTIO_DUAL_STACK | `false` | Envoy uses both address families
 ISTIO_ENVOY_ENABLE_CORE_DUMP | `false` | Envoy leaves a core file when it crashes
@@ -60,31 +60,31 @@ const SECRETS: &str = "
 CA_ADDR | the proxy config's `discoveryAddress` | Address of the CA
 CA_HEADER_* | - | Headers of requests to the CA: the name behind the prefix is the header's
 CA_PROVIDER | - | `GkeWorkloadCertificate`: key and certificates are files that GKE puts there
-CA_ROOT_CA | `./var/run/secrets/istio/root-cert.pem` | File with the roots by which the CA is known; `SYSTEM` is those of the system
+CA_ROOT_CA | `./var/run/secrets/istio/root-cert.pem` | File with the roots that verify the CA; `SYSTEM` is those of the system
 CREDENTIAL_FETCHER_TYPE | `JWT` | Where the token comes from
 CREDENTIAL_IDENTITY_PROVIDER | - | Who issues the token | the token is the file's
 ECC_CURVE | `P256` | Curve of the key: `P256` or `P384`
 ECC_SIGNATURE_ALGORITHM | - | `ECDSA` has the key of a curve though `WORKLOAD_RSA_KEY_SIZE` is set
-FILE_DEBOUNCE_DURATION | `100ms` | How long a file must rest before it is read anew
+FILE_DEBOUNCE_DURATION | `100ms` | How long a file must be unchanged before it is read again
 FILE_MOUNTED_CERTS | `false` | Key and certificates are files that proxy metadata names
 ISTIOD_SAN | the host of the address | Name that the certificates of the control plane and its CA must have
-ISTIO_META_CERT_SIGNER | - | The Kubernetes signer that the certificate is asked of
-ISTIO_META_CLUSTER_ID | - | Name of the cluster, which the token is checked in
+ISTIO_META_CERT_SIGNER | - | The Kubernetes signer of the certificate
+ISTIO_META_CLUSTER_ID | - | Name of the cluster in which the token is verified
 JWT_POLICY | `third-party-jwt` | Kind of the token
 OUTPUT_CERTS | - | Directory into which key and certificates are written
 PILOT_CERT_PROVIDER | - | `custom`: the roots of the CA are `./etc/certs/root-cert.pem`, unless `CA_ROOT_CA` is set
 PKCS8_KEY | `true` | Form of the key
-PROV_CERT | - | Directory with key and certificates that identify the workload in place of a token
+PROV_CERT | - | Directory with key and certificates that authenticate the workload instead of a token
 PROXY_CONFIG_XDS_AGENT | `true` | Roots are taken from the control plane as they change. pilot-agent's default is false
-SECRET_GRACE_PERIOD_RATIO | `0.5` | Part of its lifetime that a certificate has left when it is renewed
-SECRET_GRACE_PERIOD_RATIO_JITTER | `0.01` | That part is so much more or less, at random
-SECRET_TTL | `24h` | Lifetime of certificates that is asked for
+SECRET_GRACE_PERIOD_RATIO | `0.5` | Remaining share of its lifetime at which a certificate is renewed
+SECRET_GRACE_PERIOD_RATIO_JITTER | `0.01` | Random jitter of that ratio
+SECRET_TTL | `24h` | Requested lifetime of certificates
 TRUST_DOMAIN | `cluster.local` | Trust domain of the workload
-WORKLOAD_IDENTITY_SOCKET_FILE | `socket` | Name of the socket on which somebody else may serve the workload's certificate
+WORKLOAD_IDENTITY_SOCKET_FILE | `socket` | Name of the socket on which another process may serve the workload's certificate
 WORKLOAD_RSA_KEY_SIZE | none, the key is of `ECC_CURVE` | Bits of an RSA key: 2048 or 4096
-XDS_AUTH_PROVIDER | - | How the agent proves to the control plane who it is | the token is the file's
+XDS_AUTH_PROVIDER | - | How the agent authenticates to the control plane | the token is the file's
 XDS_HEADER_* | - | Headers of requests to the control plane: the name behind the prefix is the header's
-XDS_ROOT_CA | `./var/run/secrets/istio/root-cert.pem` | File with the roots by which the control plane is known; `SYSTEM` is those of the system
+XDS_ROOT_CA | `./var/run/secrets/istio/root-cert.pem` | File with the roots that verify the control plane; `SYSTEM` is those of the system
 ";
 
 /// The status port.
@@ -93,35 +93,35 @@ ENABLE_PROBE_KEEPALIVE_CONNECTIONS | `false` | Probes share connections
 ISTIO_ENABLE_HTTP2_PROBING | `true` | Probes may be answered over HTTP/2
 ISTIO_KUBE_APP_PROBERS | - | Probes of the application as JSON; the injector sets it
 ISTIO_PROMETHEUS_ANNOTATIONS | - | Where the application's metrics are, as JSON; the injector sets it
-METRICS_LOCALHOST_ACCESS_ONLY | `false` | Merged metrics are for the pod itself alone
-NAVARCH_MAX_STATUS_CONNECTIONS | `128` | Most connections on the status port, a quarter of them for loopback alone
-PILOT_AGENT_MERGE_ENVOY_STATS | `true` | Merged metrics hold Envoy's
-REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION | `false` | Probes ask the application on `localhost`, not on the pod's address
+METRICS_LOCALHOST_ACCESS_ONLY | `false` | Merged metrics are only accessible from the pod itself
+NAVARCH_MAX_STATUS_CONNECTIONS | `128` | Most connections on the status port, of which a quarter is reserved for loopback
+PILOT_AGENT_MERGE_ENVOY_STATS | `true` | Merged metrics include those of Envoy
+REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION | `false` | Probes are sent to the application on `localhost`, not on the pod's address
 ";
 
 /// DNS, and Wasm modules.
 const NAMES: &str = "
 BLOCKED_CIDRS_IN_WASM_FETCH | - | Ranges of addresses from which modules are never fetched, comma-separated
-DNS_FORWARD_PARALLEL | `false` | All resolvers are asked at once
-DNS_FORWARD_TIMEOUT | `5s` | How long a resolver may take
-DNS_PROXY_ADDR | `localhost:15053` | Where DNS is served
-IPTABLES_TRACE_LOGGING | `false` | The agent logs packets that rules with `--iptables-trace-logging` tell of
+DNS_FORWARD_PARALLEL | `false` | All resolvers are queried at once
+DNS_FORWARD_TIMEOUT | `5s` | Timeout of a resolver
+DNS_PROXY_ADDR | `localhost:15053` | Listen address of DNS
+IPTABLES_TRACE_LOGGING | `false` | The agent logs packets of rules with `--iptables-trace-logging`
 ISTIO_AGENT_ENABLE_WASM_REMOTE_LOAD_CONVERSION | `true` | The agent fetches modules; `false` leaves that to Envoy
 ISTIO_META_DNS_CAPTURE | `false` | Sidecars are served DNS
 ISTIO_META_ENABLE_DNS_SERVER | `false` | Gateways are served DNS
 ISTIO_WASM_MAX_BINARY_SIZE_BYTES | 268435456 | Most bytes of a module
-WASM_HTTP_REQUEST_MAX_RETRIES | 5 | How often a module is asked for
-WASM_HTTP_REQUEST_TIMEOUT | 15s | How long one attempt may take
-WASM_INSECURE_REGISTRIES | - | Registries that may be asked in plain text or by any certificate, comma-separated
-WASM_MODULE_EXPIRY | 24h | How long a module that nobody uses is kept
+WASM_HTTP_REQUEST_MAX_RETRIES | 5 | Maximum number of attempts to fetch a module
+WASM_HTTP_REQUEST_TIMEOUT | 15s | Timeout of one attempt
+WASM_INSECURE_REGISTRIES | - | Registries that may be used in plain text or with any certificate, comma-separated
+WASM_MODULE_EXPIRY | 24h | How long an unused module is kept
 WASM_PURGE_INTERVAL | 1h | How often unused modules are looked for
 ";
 
 /// Variables of istio-iptables without a flag.
 const CAPTURE: &str = "
-DRY_RUN_FILE_PATH | - | File into which `--dry-run` writes, too
+DRY_RUN_FILE_PATH | - | File into which `--dry-run` also writes
 ENVOY_USER | `istio-proxy` | User that Envoy runs as, where `--proxy-uid` is not given
-ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR | `127.0.0.1/32` | Addresses of IPv4 that are the application's own loopback
+ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR | `127.0.0.1/32` | IPv4 addresses that are the application's own loopback
 ISTIO_OUTBOUND_OWNER_GROUPS | `*` | Groups whose outbound traffic is captured, comma-separated
-ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE | - | Groups whose outbound traffic is left alone, comma-separated
+ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE | - | Groups whose outbound traffic is not captured, comma-separated
 ";

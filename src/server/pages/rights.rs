@@ -35,28 +35,28 @@ fn hooks(config: &Config) -> Hooks {
 fn rights(config: &Config, plan: &Plan) -> Vec<Right> {
     let namespace = config.settings.system_namespace.as_str();
     let only = config.writing.only.as_deref().unwrap_or_default();
-    let identities = "proxies cannot prove who they are by tokens";
-    let secrets = "gateways get no certificates from Secrets";
+    let identities = "proxies cannot authenticate with tokens";
+    let secrets = "gateways receive no certificates from Secrets";
     let mut all = vec![
         Right::to("create", "authentication.k8s.io", "tokenreviews", identities),
         Right::to("create", "authorization.k8s.io", "subjectaccessreviews", secrets),
     ];
     if config.writing.elects {
         let lock =
-            |verb| Right::to(verb, "coordination.k8s.io", "leases", "no replica leads, and no status is written");
+            |verb| Right::to(verb, "coordination.k8s.io", "leases", "no leader is elected, and no status is written");
         all.extend(["get", "create", "update"].map(|verb| lock(verb).within(namespace)));
     }
     if config.security.signs {
-        let kept = |verb| Right::to(verb, "", "secrets", "the CA's key is not kept");
+        let kept = |verb| Right::to(verb, "", "secrets", "the CA's key is not stored");
         all.extend(["get", "create", "update"].map(|verb| kept(verb).within(namespace)));
         if !config.writing.published.trust_bundle {
-            let roots = "namespaces are not told the roots of the mesh";
+            let roots = "the roots of the mesh are not distributed to namespaces";
             all.push(Right::to("create", "", "configmaps", roots).within(only));
             let name = config.writing.published.roots.clone();
             all.push(Right { name, ..Right::to("update", "", "configmaps", roots).within(only) });
         }
     }
-    let webhooks = "the API server may not know the CA of the webhooks";
+    let webhooks = "the API server may not trust the CA of the webhooks";
     let hooks = [
         (&config.webhooks.injection, "mutatingwebhookconfigurations"),
         (&config.webhooks.validation, "validatingwebhookconfigurations"),
@@ -78,7 +78,7 @@ fn statuses(config: &Config) -> impl Iterator<Item = Right> {
     let gateway = ["gatewayclasses", "gateways", "grpcroutes", "httproutes"];
     let of = |group: &'static str, resource: &str| Right {
         subresource: "status",
-        ..Right::to("patch", group, resource, "its conditions are not written")
+        ..Right::to("patch", group, resource, "its status conditions are not written")
     };
     let istio = istio.into_iter().filter(move |_| writes).map(move |resource| of("networking.istio.io", resource));
     let settings = &config.settings.gateway_api;

@@ -168,7 +168,7 @@ fn read_directory(directory: &Path) -> std::io::Result<(BTreeMap<String, Kubecon
             Ok(Some(cluster)) => {
                 found.insert(name, Kubeconfigs::from([(ClusterId::new(cluster), content)]));
             }
-            Ok(None) => _ = faults.insert(name, "it names no cluster".to_owned()),
+            Ok(None) => _ = faults.insert(name, "it has no cluster".to_owned()),
             Err(error) => _ = faults.insert(name, error.to_string()),
         }
     }

@@ -73,7 +73,7 @@ fn read(content: &[u8]) -> Result<Kubeconfig, KubeconfigError> {
     }
     let text = std::str::from_utf8(content).map_err(|error| KubeconfigError::Unreadable(error.to_string()))?;
     // Errors of the parser can quote the text.
-    Kubeconfig::from_yaml(text).map_err(|_| KubeconfigError::Unreadable("it is no YAML of a kubeconfig".to_owned()))
+    Kubeconfig::from_yaml(text).map_err(|_| KubeconfigError::Unreadable("it is not a valid kubeconfig".to_owned()))
 }
 
 /// The first option that is not allowed.

@@ -150,7 +150,7 @@ impl Leading {
         };
         let reviews = Api::<SelfSubjectAccessReview>::all(client.clone());
         let parameters = PostParams::default();
-        let answer = retried("ask for the own rights", || reviews.create(&parameters, &review)).await;
+        let answer = retried("check own permissions", || reviews.create(&parameters, &review)).await;
         answer.status.is_some_and(|status| status.allowed)
     }
 
@@ -211,7 +211,7 @@ async fn retried<T, F: Future<Output = Result<T, kube::Error>>>(what: &str, ask:
     loop {
         match ask().await {
             Ok(answer) => return answer,
-            Err(error) => tracing::debug!(error = %InWords(&error), what, "remote cluster does not answer"),
+            Err(error) => tracing::debug!(error = %InWords(&error), what, "remote cluster does not respond"),
         }
         tokio::time::sleep(waits.next().unwrap_or(MAX_RETRY_DELAY)).await;
     }

@@ -32,9 +32,9 @@ impl Work {
         let (serial, here) = (Some(rollout.serial), &rollout.progress);
         match (shared.of(name, &new), here) {
             (StoredState::Unknown(error), _) => Ok(Agreed::Held(format!("waits for the API server: {error}"))),
-            (StoredState::Newer, _) => {
-                Ok(Agreed::Held("waits for the next version, which other replicas have read".to_owned()))
-            }
+            (StoredState::Newer, _) => Ok(Agreed::Held(
+                "waits for this replica to read the next version, which other replicas have read".to_owned(),
+            )),
             (StoredState::Nothing, RolloutProgress::Waiting) => Ok(Agreed::GoOn),
             (StoredState::Nothing, RolloutProgress::Stage { at, .. }) => {
                 let paused = self.known.get(name).is_some_and(|known| known.is_paused);

@@ -11,7 +11,7 @@ use serde_json::Value;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The message without a Prometheus address.
 const NOWHERE: &str =
-    "NAVARCH_PROMETHEUS_URL is not set, so that its query cannot be asked; set it, or promote the change";
+    "NAVARCH_PROMETHEUS_URL is not set, so its query cannot be evaluated; set it, or promote the change";
 
 /// The Prometheus of the mesh.
 #[derive(Debug)]
@@ -60,21 +60,23 @@ impl Prometheus {
 
 /// The result of a Prometheus response: a vector holds unless it is empty, a scalar unless it is 0 or NaN.
 fn read(text: &str) -> Answer {
-    let unknown = |why: &str| Answer::Unknown(format!("the answer of Prometheus {why}"));
-    let Ok(answer) = serde_json::from_str::<Value>(text) else { return unknown("is no JSON") };
+    let unknown = |why: &str| Answer::Unknown(format!("the response of Prometheus {why}"));
+    let Ok(answer) = serde_json::from_str::<Value>(text) else { return unknown("is not JSON") };
     let (kind, result) = (answer.pointer("/data/resultType"), answer.pointer("/data/result"));
     match (kind.and_then(Value::as_str), result.and_then(Value::as_array)) {
-        (Some("vector"), Some(samples)) if samples.is_empty() => Answer::Fails("its vector is empty".to_owned()),
+        (Some("vector"), Some(samples)) if samples.is_empty() => {
+            Answer::Fails("its result is an empty vector".to_owned())
+        }
         (Some("vector"), Some(_)) => Answer::Holds,
         (Some("scalar"), Some(sample)) => {
             let value = sample.get(1).and_then(Value::as_str).unwrap_or_default();
             let holds = value.parse::<f64>().is_ok_and(|number| number != 0.0 && !number.is_nan());
-            if holds { Answer::Holds } else { Answer::Fails(format!("its scalar is {value}")) }
+            if holds { Answer::Holds } else { Answer::Fails(format!("its result is the scalar {value}")) }
         }
         (Some(other @ ("matrix" | "string")), _) => {
-            unknown(&format!("is a {other}; the query must give a vector or a scalar"))
+            unknown(&format!("is a {other}; the query must return a vector or a scalar"))
         }
-        _ => unknown("is not one to a query"),
+        _ => unknown("is not a query result"),
     }
 }
 
@@ -89,7 +91,7 @@ mod tests {
     #[test]
     fn a_vector_holds_unless_it_is_empty_and_a_scalar_unless_it_is_zero() {
         assert_eq!(answer("vector", r#"[{"metric":{},"value":[1,"0"]}]"#), Answer::Holds);
-        assert_eq!(answer("vector", "[]"), Answer::Fails("its vector is empty".to_owned()));
+        assert_eq!(answer("vector", "[]"), Answer::Fails("its result is an empty vector".to_owned()));
         for (value, holds) in [("1", true), ("-0.5", true), ("+Inf", true), ("0", false), ("NaN", false), ("", false)] {
             assert_eq!(answer("scalar", &format!(r#"[1,"{value}"]"#)) == Answer::Holds, holds, "{value}");
         }

@@ -91,7 +91,7 @@ impl Members {
                 let refused = said.and_then(|said| said.refused.as_ref());
                 // It may have rejected an older response, and not have answered yet.
                 if let Some((_, message)) = refused.filter(|(what, _)| what.as_ref().is_some_and(&mut is_shown)) {
-                    tally.refused.get_or_insert_with(|| format!("{name} refused {}: {message}", kind.short_name()));
+                    tally.refused.get_or_insert_with(|| format!("{name} rejected {}: {message}", kind.short_name()));
                 }
             }
             if is_pending {

@@ -61,14 +61,14 @@ pub(super) fn next(seen: &StageView<'_>) -> Next {
         return Next::Stay(why.to_owned());
     }
     if seen.is_paused {
-        return Next::Stay("paused by an operator; navarch rollout promote goes on".to_owned());
+        return Next::Stay("paused by an operator; continue with navarch rollout promote".to_owned());
     }
     if seen.pending > 0 {
         let proxies = if seen.pending == 1 { "1 proxy".to_owned() } else { format!("{} proxies", seen.pending) };
         return Next::Stay(format!("waits for {proxies} to acknowledge it"));
     }
     if let Some(left) = seen.pause.checked_sub(seen.at_stage).filter(|left| !left.is_zero()) {
-        return Next::Stay(format!("waits {} s until its pause is over", left.as_secs_f64().ceil()));
+        return Next::Stay(format!("waits {} s for the end of its pause", left.as_secs_f64().ceil()));
     }
     match seen.query {
         Query::Unasked => Next::Ask,

@@ -63,7 +63,7 @@ pub(super) async fn run(core: Arc<Core>, protocol: Protocol, downstream: Streami
         biased;
         () = outbox.closed() => return metrics.left(Code::Cancelled),
         status = pass(core, protocol, downstream, &outbox) => status,
-        () = stop.cancelled() => Status::unavailable("the agent ends"),
+        () = stop.cancelled() => Status::unavailable("the agent is shutting down"),
     };
     outbox.end(status);
 }
@@ -114,7 +114,7 @@ async fn pass(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>,
         ended = stream.ask_for_peers() => ended.map_err(Failure::ControlPlanes),
         ended = stream.pass_extensions(waiting, outbox) => ended.map_err(Failure::ControlPlanes),
         () = stream.replaced.cancelled() => {
-            Err(Failure::ControlPlanes(Status::cancelled("Envoy has opened another stream")))
+            Err(Failure::ControlPlanes(Status::cancelled("Envoy opened another stream")))
         }
     };
     stream.note_refusal(&ended);
@@ -146,7 +146,7 @@ fn status_of(ended: Result<(), Failure>, metrics: &AgentMetrics) -> Status {
 /// each restart of the control plane.
 fn told(status: Status) -> Status {
     let is_of_transport = std::error::Error::source(&status).is_some();
-    if is_of_transport { Status::unavailable("the connection to the control plane has ended") } else { status }
+    if is_of_transport { Status::unavailable("the connection to the control plane ended") } else { status }
 }
 
 impl Stream {
@@ -154,7 +154,7 @@ impl Stream {
     async fn ask(&self, request: Bytes) -> Result<(), Status> {
         self.core.config.metrics.requested();
         let sent = self.requests.send(request).await;
-        sent.map_err(|_| Status::unavailable("the control plane takes no more requests"))
+        sent.map_err(|_| Status::unavailable("the control plane closed the stream for requests"))
     }
 
     /// Forwards Envoy's requests, and sends the agent's own subscriptions when Envoy subscribes to listeners.
@@ -166,7 +166,7 @@ impl Stream {
         let mut registered = false;
         while let Some(request) = downstream.message().await.map_err(Failure::Envoys)? {
             self.core.config.metrics.received(request.len());
-            let unreadable = |_| Failure::Envoys(Status::invalid_argument("the request is no protobuf message"));
+            let unreadable = |_| Failure::Envoys(Status::invalid_argument("failed to decode the request as protobuf"));
             let type_url = peek::string(&request, number).map_err(unreadable)?;
             if !registered && type_url != own::DEBUG && !self.core.config.side_by_side {
                 registered = true;
@@ -213,7 +213,7 @@ impl Stream {
         let mut listeners_wait = false;
         while let Some(response) = upstream.message().await? {
             config.metrics.answered();
-            let unreadable = |_| Status::internal("the control plane's response is no protobuf message");
+            let unreadable = |_| Status::internal("failed to decode the control plane's response as protobuf");
             let type_url = peek::string(&response, peek::TYPE).map_err(unreadable)?;
             listeners_wait |= type_url == own::LISTENER && Modules::may_be_named(&response);
             let waits = config.modules.is_some()
@@ -232,7 +232,7 @@ impl Stream {
                 self.ask(own::request(self.protocol, ack)).await?;
             } else if waits {
                 let sent = extensions.send(response).await;
-                sent.map_err(|_| Status::internal("the task for extension configs died"))?;
+                sent.map_err(|_| Status::internal("the task for extension configs panicked"))?;
             } else {
                 outbox.send(response).await?;
             }

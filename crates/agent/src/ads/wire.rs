@@ -86,7 +86,7 @@ impl Outbox {
     /// # Errors
     /// If Envoy has disconnected.
     pub(super) async fn send(&self, message: Bytes) -> Result<(), Status> {
-        self.messages.send(message).await.map_err(|_| Status::cancelled("Envoy is gone"))
+        self.messages.send(message).await.map_err(|_| Status::cancelled("Envoy disconnected"))
     }
 
     /// Waits until Envoy has disconnected.
@@ -111,7 +111,7 @@ impl http_body::Body for Responses {
         }
         if let Some(message) = ready!(self.messages.poll_recv(context)) {
             let Ok(length) = u32::try_from(message.len()) else {
-                return Poll::Ready(Some(Err(Status::resource_exhausted("a response of more than 4 GiB"))));
+                return Poll::Ready(Some(Err(Status::resource_exhausted("the response exceeds 4 GiB"))));
             };
             let mut prefix = BytesMut::with_capacity(PREFIX);
             prefix.put_u8(0);
@@ -120,7 +120,8 @@ impl http_body::Body for Responses {
             return Poll::Ready(Some(Ok(Frame::data(prefix.freeze()))));
         }
         let Some(end) = &mut self.end else { return Poll::Ready(None) };
-        let status = ready!(Pin::new(end).poll(context)).unwrap_or_else(|_| Status::internal("the stream's task died"));
+        let status =
+            ready!(Pin::new(end).poll(context)).unwrap_or_else(|_| Status::internal("the task of the stream panicked"));
         self.end = None;
         let mut trailers = HeaderMap::new();
         Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))))

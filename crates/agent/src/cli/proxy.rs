@@ -17,7 +17,7 @@ pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result
     huge_pages::do_without_huge_pages();
     let command = ProxyCommand::read(arguments, variables)?;
     let unknown = super::log::start(&command.log_output_level, command.settings.log_json)?;
-    super::say_ignored("--log_output_level: scopes that do not exist here", &unknown);
+    super::say_ignored("unknown scopes in --log_output_level", &unknown);
     super::say_ignored("flags that have no effect", &command.without_effect);
     super::say_ignored("environment variables of pilot-agent that have no effect", &ignored::ignored(variables));
     // One thread is enough for the agent's work, and the kernel binds Envoy to the thread that started it. Files and

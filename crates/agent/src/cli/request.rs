@@ -10,7 +10,7 @@ use crate::local_http::Question;
 /// The allowed ports.
 const PORTS: [u16; 4] = [15000, 15004, 15020, 15021];
 pub(super) const FLAGS: &[Flag] =
-    &[Flag::text("debug-port", "15000", "Port on this machine that is asked: 15000, 15004, 15020 or 15021")];
+    &[Flag::text("debug-port", "15000", "Port on this machine: 15000, 15004, 15020 or 15021")];
 /// Timeout of the request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 

@@ -12,10 +12,10 @@ use crate::local_http::Question;
 /// The readiness URL.
 const URL: &str = "http://localhost:15021/healthz/ready";
 pub(super) const FLAGS: &[Flag] = &[
-    Flag::text("timeoutSeconds", "60", "How long to wait altogether, in seconds"),
-    Flag::text("requestTimeoutMillis", "500", "How long one answer may take, in milliseconds"),
-    Flag::text("periodMillis", "500", "Time between two questions, in milliseconds"),
-    Flag::text("url", URL, "What is asked, by plain HTTP, until it answers 200"),
+    Flag::text("timeoutSeconds", "60", "Total time to wait, in seconds"),
+    Flag::text("requestTimeoutMillis", "500", "Timeout of one request, in milliseconds"),
+    Flag::text("periodMillis", "500", "Time between two requests, in milliseconds"),
+    Flag::text("url", URL, "URL that is requested over plain HTTP until it responds with 200"),
 ];
 
 /// Waits until the URL returns 200.
@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
 /// Polls until it is ready.
 async fn until_ready(question: Question, timeout: Duration, period: Duration) -> anyhow::Result<i32> {
     let end = Instant::now() + timeout;
-    let mut last = "nothing was asked yet".to_owned();
+    let mut last = "no request was sent yet".to_owned();
     loop {
         if Instant::now() + period > end {
             bail!("Envoy was not ready within {timeout:?}: {last}");

@@ -107,7 +107,7 @@ impl Forwarding {
             match self.exchange(*resolver, message, carrier).await {
                 Ok(answer) if is_unwilling(&answer) => unwilling = Some(answer),
                 Ok(answer) => return Some(answer),
-                Err(error) => tracing::debug!(%resolver, %error, "DNS resolver failed to answer"),
+                Err(error) => tracing::debug!(%resolver, %error, "failed to query the DNS resolver"),
             }
         }
         unwilling
@@ -122,7 +122,7 @@ impl Forwarding {
             match answer {
                 Ok(answer) if is_unwilling(&answer) => unwilling = Some(answer),
                 Ok(answer) => return Some(answer),
-                Err(error) => tracing::debug!(%error, "DNS resolver failed to answer"),
+                Err(error) => tracing::debug!(%error, "failed to query the DNS resolver"),
             }
         }
         unwilling
@@ -175,7 +175,11 @@ impl Forwarding {
         let length = stream.read_u16().await?;
         let mut answer = vec![0; usize::from(length)];
         stream.read_exact(&mut answer).await?;
-        if is_answer(&answer, &request) { Ok(answer) } else { Err(io::Error::other("it answers another question")) }
+        if is_answer(&answer, &request) {
+            Ok(answer)
+        } else {
+            Err(io::Error::other("the response is for another query"))
+        }
     }
 
     /// The same query with a new ID, recorded with its source port.

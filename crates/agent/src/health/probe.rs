@@ -158,5 +158,5 @@ async fn by_grpc(grpc: &GrpcHealthCheckConfig, host: &str) -> Result<(), String>
     let codec = ProstCodec::<CheckRequest, CheckResponse>::default();
     let answer = client.unary(request, PathAndQuery::from_static(CHECK), codec).await;
     let status = answer.map_err(|status| status.message().to_owned())?.into_inner().status;
-    if status == SERVING { Ok(()) } else { Err(format!("the service says that it does not serve: {status}")) }
+    if status == SERVING { Ok(()) } else { Err(format!("the service reports status {status}, not SERVING")) }
 }

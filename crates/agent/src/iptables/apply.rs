@@ -71,7 +71,7 @@ pub fn apply(options: &Options) -> Result<(), ApplyError> {
     let parts = parts(options)?;
     let (residue, delta) = drift(&parts, &options.capture, options);
     if residue && delta && !options.reconcile && !options.cleanup_only {
-        tracing::warn!("other mesh rules exist already; --reconcile replaces them");
+        tracing::warn!("other mesh rules already exist; use --reconcile to replace them");
     }
     let guarded = residue && delta && options.reconcile && !options.cleanup_only;
     if guarded {
@@ -137,7 +137,7 @@ fn drift(parts: &[FamilyRules], capture: &Capture, options: &Options) -> (bool, 
         && let Ok(tool) = Tool::find(Family::V6, &options.binary, None)
         && tool.save().is_ok_and(|saved| State::parse(&saved).against(&State::default()) == Comparison::Differs)
     {
-        tracing::warn!("IPv6 rules of a mesh exist although IPv6 is not captured");
+        tracing::warn!("IPv6 traffic is not captured, but IPv6 rules of the mesh exist");
     }
     if residue { (true, delta) } else { (false, true) }
 }

@@ -6,73 +6,72 @@ use crate::flags::Flag;
 pub(super) const FLAGS: &[Flag] = &[
     Flag::text("envoy-port", "15001", "Envoy's port for outbound connections").letter('p'),
     Flag::text("inbound-capture-port", "15006", "Envoy's port for inbound connections").letter('z'),
-    Flag::text("inbound-tunnel-port", "15008", "Port of HBONE tunnels, which is never captured").letter('e'),
+    Flag::text("inbound-tunnel-port", "15008", "Port of HBONE tunnels; it is never captured").letter('e'),
     Flag::text(
         "proxy-uid",
         "",
-        "Users whose traffic is Envoy's own, comma-separated; the user ENVOY_USER, else 1337, if unset",
+        "Users whose traffic is that of Envoy itself, comma-separated; if unset, the user ENVOY_USER, or 1337",
     )
     .letter('u'),
-    Flag::text("proxy-gid", "", "Groups whose traffic is Envoy's own, comma-separated; as --proxy-uid if unset")
-        .letter('g'),
+    Flag::text(
+        "proxy-gid",
+        "",
+        "Groups whose traffic is that of Envoy itself, comma-separated; the same as --proxy-uid if unset",
+    )
+    .letter('g'),
     Flag::text(
         "istio-inbound-interception-mode",
         "REDIRECT",
-        "How inbound connections come to Envoy: REDIRECT, or TPROXY, which keeps the client's address",
+        "How inbound connections are redirected to Envoy: REDIRECT, or TPROXY, which keeps the client's address",
     )
     .letter('m'),
     Flag::text("istio-inbound-ports", "", "Inbound ports to capture: comma-separated, or * for all; none if unset")
         .letter('b'),
-    Flag::text("istio-local-exclude-ports", "", "Inbound ports to leave alone where all are captured, comma-separated")
+    Flag::text("istio-local-exclude-ports", "", "Inbound ports to exclude if all are captured, comma-separated")
         .letter('d'),
-    Flag::text("istio-exclude-interfaces", "", "Interfaces whose traffic is left alone, comma-separated").letter('c'),
+    Flag::text("istio-exclude-interfaces", "", "Interfaces whose traffic is not captured, comma-separated").letter('c'),
     Flag::text(
         "istio-service-cidr",
         "",
-        "Destinations of outbound connections to capture: ranges, comma-separated, or * for all; none if unset",
+        "Destinations of outbound connections to capture: CIDRs, comma-separated, or * for all; none if unset",
     )
     .letter('i'),
-    Flag::text(
-        "istio-service-exclude-cidr",
-        "",
-        "Destinations to leave alone where all are captured: ranges, comma-separated",
-    )
-    .letter('x'),
-    Flag::text("istio-outbound-ports", "", "Outbound ports to capture whatever the destination, comma-separated")
+    Flag::text("istio-service-exclude-cidr", "", "Destinations to exclude if all are captured: CIDRs, comma-separated")
+        .letter('x'),
+    Flag::text("istio-outbound-ports", "", "Outbound ports to capture for any destination, comma-separated")
         .letter('q'),
-    Flag::text("istio-local-outbound-ports-exclude", "", "Outbound ports to leave alone, comma-separated").letter('o'),
+    Flag::text("istio-local-outbound-ports-exclude", "", "Outbound ports to exclude, comma-separated").letter('o'),
     Flag::text(
         "kube-virt-interfaces",
         "",
-        "Interfaces of virtual machines, whose traffic counts as outbound, comma-separated",
+        "Interfaces of virtual machines, whose traffic is treated as outbound, comma-separated",
     )
     .letter('k'),
-    Flag::text("istio-inbound-tproxy-mark", "1337", "Mark of packets on their way to Envoy under TPROXY").letter('t'),
+    Flag::text("istio-inbound-tproxy-mark", "1337", "Mark of packets to Envoy with TPROXY").letter('t'),
     Flag::text("istio-inbound-tproxy-route-table", "133", "Routing table for packets with that mark").letter('r'),
-    Flag::switch("dry-run", "Print what would be done, to the file DRY_RUN_FILE_PATH as well, and do nothing")
-        .letter('n'),
+    Flag::switch("dry-run", "Only print the commands, also to the file DRY_RUN_FILE_PATH").letter('n'),
     Flag::text("iptables-probe-port", "15002", "Port to which --run-validation connects"),
-    Flag::text("probe-timeout", "5s", "How long --run-validation waits for its connection"),
-    Flag::switch("skip-rule-apply", "Leave the rules as they are, to validate them alone"),
-    Flag::switch("run-validation", "Try whether a connection of this pod is captured; exit code 126 if not"),
-    Flag::switch("redirect-dns", "Send DNS queries to the agent: those to the resolvers of /etc/resolv.conf"),
-    Flag::switch("drop-invalid", "Drop packets that belong to no connection"),
-    Flag::switch("dual-stack", "Set rules for IPv6 where any address is of IPv6, not the first alone"),
-    Flag::switch("capture-all-dns", "With --redirect-dns: all DNS queries, whatever server they go to"),
-    Flag::text("network-namespace", "", "Path of the pod's network namespace; it is locked with --cni-mode"),
+    Flag::text("probe-timeout", "5s", "Timeout of --run-validation"),
+    Flag::switch("skip-rule-apply", "Do not change rules, only validate them"),
+    Flag::switch("run-validation", "Check that a connection of this pod is captured; exit code 126 if not"),
+    Flag::switch("redirect-dns", "Redirect DNS queries to the resolvers of /etc/resolv.conf to the agent"),
+    Flag::switch("drop-invalid", "Drop packets that conntrack considers invalid"),
+    Flag::switch("dual-stack", "Set up rules for IPv6 if any address is an IPv6 address, not only the first"),
+    Flag::switch("capture-all-dns", "With --redirect-dns: redirect all DNS queries, to any server"),
+    Flag::text("network-namespace", "", "Path of the pod's network namespace, which is locked with --cni-mode"),
     Flag::switch(
         "cni-mode",
-        "Lock the network namespace in place of the machine's lock file, as the CNI plugin needs it",
+        "Lock the network namespace instead of the lock file of the machine, as required by the CNI plugin",
     ),
-    Flag::switch("reconcile", "Replace rules of a mesh that differ from those wanted"),
-    Flag::switch("cleanup-only", "Take the rules away and set none"),
-    Flag::switch("force-apply", "Set the rules though they seem to be there"),
-    Flag::switch("native-nftables", "Set the rules by nft in place of iptables"),
+    Flag::switch("reconcile", "Replace existing mesh rules that differ"),
+    Flag::switch("cleanup-only", "Only remove the rules"),
+    Flag::switch("force-apply", "Set up the rules even if they seem to exist"),
+    Flag::switch("native-nftables", "Use nft instead of iptables"),
     Flag::switch(
         "iptables-trace-logging",
-        "Have each rule that decides send the packet to the kernel's log; docs/agent.md",
+        "Log each packet at the rule that decides about it (NFLOG); see docs/agent.md",
     ),
-    Flag::text("force-iptables-binary", "", "Variant of iptables: legacy or nft; the one that works if unset"),
+    Flag::text("force-iptables-binary", "", "Variant of iptables: legacy or nft; detected if unset"),
     Flag::text("log_target", "", "No effect: logs go to standard error"),
     Flag::text("log_output_level", "", "No effect: info is logged"),
     Flag::text("log_stacktrace_level", "", "No effect: stack traces are not logged"),

@@ -140,7 +140,7 @@ fn from_variables(variables: &Variables) -> CommandLine {
 
 /// Whether a switch is set.
 fn on(line: &CommandLine, flag: &'static str) -> Result<bool, FlagError> {
-    Ok(line.parsed(flag, "truth value", parse_bool)?.unwrap_or(false))
+    Ok(line.parsed(flag, "boolean", parse_bool)?.unwrap_or(false))
 }
 
 fn value(line: &CommandLine, flag: &str, default: &str) -> String {

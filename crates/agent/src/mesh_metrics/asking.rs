@@ -39,7 +39,7 @@ impl MeshMetrics {
 
     /// Records that the control plane has ended a stream because it does not serve the subscribed type.
     pub(crate) fn asking_was_refused(&self) {
-        tracing::info!("the control plane does not tell who peers are; metrics of servers do without");
+        tracing::info!("the control plane does not support peer discovery; server metrics lack labels of peers");
         self.state.lock().lookups.refused(Instant::now());
     }
 

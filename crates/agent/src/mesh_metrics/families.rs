@@ -57,8 +57,8 @@ pub(super) const ALL: [(Metric, &str, &str); METRICS] = [
 /// Further metrics: names, types and help texts.
 const BESIDES: [(&str, &str, &str); 3] = [
     (BUILD, "gauge", "The release of the proxy"),
-    (LABEL_SETS, "gauge", "Label sets of the mesh's metrics that are made out of access logs"),
-    (DROPPED, "counter", "Values that were not counted, as there were too many label sets"),
+    (LABEL_SETS, "gauge", "Label sets of the mesh metrics that are derived from access logs"),
+    (DROPPED, "counter", "Values that were not counted because there are too many label sets"),
 ];
 /// The name of Istio's metric for releases.
 const BUILD: &str = "istio_build";
@@ -210,7 +210,11 @@ impl Families {
                 }
             }
         }
-        tracing::warn!(limit = self.limit, freed = before - self.count, "the mesh's metrics have too many label sets");
+        tracing::warn!(
+            limit = self.limit,
+            freed = before - self.count,
+            "the mesh metrics reached the limit of label sets"
+        );
         self.count < before
     }
 

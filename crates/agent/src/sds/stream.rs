@@ -182,7 +182,7 @@ fn can_use(node: &Node, hardware: &PrivateKeyProvider) -> bool {
     let Some(wanted) = hardware.extension() else { return true };
     let has = node.extensions.is_empty() || node.extensions.iter().any(|extension| extension.name == wanted);
     if !has {
-        tracing::warn!("privateKeyProvider: Envoy lacks {wanted}; it handles keys itself");
+        tracing::warn!("privateKeyProvider is ignored: Envoy lacks the extension {wanted}");
     }
     has
 }

@@ -26,10 +26,10 @@ pub(super) enum PairError {
     #[error(transparent)]
     NoKey(pem::PemError),
     /// The key type is not supported.
-    #[error("the private key cannot be used")]
+    #[error("unsupported private key type")]
     Key,
     /// The key does not match the certificate.
-    #[error("the key is not that of the certificate")]
+    #[error("the private key does not match the certificate")]
     Mismatch,
 }
 

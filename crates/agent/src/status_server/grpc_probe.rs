@@ -52,7 +52,7 @@ pub(super) async fn probe(config: &StatusConfig, port: u16, service: &str, heade
     let answer = client.unary(question, path, codec).await.map_err(|status| status.to_string())?;
     match answer.into_inner().status {
         SERVING => Ok(()),
-        other => Err(format!("the service is in state {other}, not serving")),
+        other => Err(format!("the service reports status {other}, not SERVING")),
     }
 }
 

@@ -143,7 +143,7 @@ async fn several(
     let read = async |target: &ScrapeTarget| {
         let (content_type, body) = scrape(target.port, &target.path, headers, accepted, deadline).await?;
         let whole = http_body_util::Limited::new(body, MAX_TARGET).collect();
-        let whole = timeout_at(deadline, whole).await.map_err(|_| "it took too long".to_owned())?;
+        let whole = timeout_at(deadline, whole).await.map_err(|_| "timed out".to_owned())?;
         Ok::<_, String>((exposition::announced(&content_type), whole.map_err(|error| error.to_string())?.to_bytes()))
     };
     let mut formats = Vec::new();
@@ -194,7 +194,7 @@ async fn scrape(
     }
     let accepted = HeaderValue::from_str(accepted).map_err(|error| error.to_string())?;
     let request = request.header(header::ACCEPT, accepted).body(Empty::new()).map_err(|error| error.to_string())?;
-    let answer = timeout_at(deadline, client.request(request)).await.map_err(|_| "it took too long".to_owned())?;
+    let answer = timeout_at(deadline, client.request(request)).await.map_err(|_| "timed out".to_owned())?;
     let answer = answer.map_err(|error| error.to_string())?;
     if answer.status() != http::StatusCode::OK {
         return Err(format!("status {}", answer.status()));

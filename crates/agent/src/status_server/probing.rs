@@ -14,7 +14,7 @@ use super::{StatusConfig, grpc_probe, http_probe};
 /// Runs a probe, and returns its result as the kubelet expects it.
 pub(super) async fn probe(config: &StatusConfig, spec: &ProbeSpec, headers: &HeaderMap) -> Response {
     let answer = timeout(spec.timeout, act(config, &spec.action, headers)).await;
-    answer.unwrap_or_else(|_| failed("the application took too long"))
+    answer.unwrap_or_else(|_| failed("the application did not respond in time"))
 }
 
 /// Runs the action of a probe.

@@ -58,7 +58,7 @@ async fn envoy_is_ready(envoy: &AdminApi) -> Result<(), String> {
     // Characters that a URL must escape.
     let path = FILTER.replace('\\', "%5C").replace('^', "%5E").replace('|', "%7C");
     let answer = Question::get(&envoy.host, envoy.port, &path, ADMIN_TIMEOUT).ask().await;
-    let answer = answer.map_err(|error| format!("Envoy does not answer: {error}"))?;
+    let answer = answer.map_err(|error| format!("failed to query Envoy's admin API: {error}"))?;
     verdict(&String::from_utf8_lossy(&answer.body))
 }
 
@@ -79,9 +79,9 @@ fn verdict(stats: &str) -> Result<(), String> {
     );
     match (cds.0 > 0, lds.0 > 0, cds.1 + lds.1 > 0) {
         (true, true, _) => {}
-        (false, false, _) => return Err(format!("no configuration has come from the control plane: {told}")),
-        (_, _, true) => return Err(format!("configuration of the control plane was rejected: {told}")),
-        _ => return Err(format!("configuration has not come wholly: {told}")),
+        (false, false, _) => return Err(format!("no configuration received from the control plane: {told}")),
+        (_, _, true) => return Err(format!("Envoy rejected the configuration of the control plane: {told}")),
+        _ => return Err(format!("configuration is incomplete: {told}")),
     }
     match (counter("server.state"), counter("listener_manager.workers_started")) {
         (Some(0), Some(1)) => Ok(()),

@@ -11,7 +11,7 @@ pub fn describe(packet: &[u8]) -> String {
         Some(_) | None => None,
     };
     let Some((protocol, source, destination, rest)) = read else {
-        return format!("{} bytes that are no packet", packet.len());
+        return format!("{} bytes that are not an IP packet", packet.len());
     };
     let ports = || Some((port(rest, 0)?, port(rest, 2)?)).filter(|_| matches!(protocol, 6 | 17));
     let name = match protocol {
@@ -74,7 +74,7 @@ mod tests {
         packet[40..44].copy_from_slice(&[0, 53, 0, 54]);
         assert_eq!(describe(&packet), "udp [::1]:53 -> [::2]:54");
         for length in 0..20 {
-            assert!(describe(&packet[..length]).contains("no packet"), "{length}");
+            assert!(describe(&packet[..length]).contains("not an IP packet"), "{length}");
         }
     }
 }

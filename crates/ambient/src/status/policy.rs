@@ -78,7 +78,7 @@ fn of_target(target: &PolicyTargetReference, own: &Namespace, root: &Namespace, 
                 entry.map(|entry| waypoint::before_service(&Home::Config, &entry.meta, Some(visibility), view));
             of_service("ServiceEntry", &name, before)
         }
-        kind => Condition::new(false, "unknown", format!("{kind} is no kind that waypoints enforce policies for")),
+        kind => Condition::new(false, "unknown", format!("waypoints do not enforce policies for kind {kind}")),
     }
 }
 

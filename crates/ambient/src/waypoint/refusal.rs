@@ -39,15 +39,15 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotReady(name) => {
-                write!(f, "waypoint \"{name}\" is not ready: there is no such Gateway, or it has no address yet")
+                write!(f, "waypoint \"{name}\" is not ready: the Gateway does not exist, or it has no address yet")
             }
             Self::NotAdmitted(name) => write!(
                 f,
-                "waypoint \"{name}\" does not admit objects of this namespace; its listener's allowedRoutes say which"
+                "waypoint \"{name}\" does not allow objects of this namespace; see allowedRoutes of its listener"
             ),
             Self::Traffic(name, traffic) => write!(
                 f,
-                "waypoint \"{name}\" is not for traffic of type \"{traffic}\"; its label istio.io/waypoint-for says for which"
+                "waypoint \"{name}\" does not handle traffic of type \"{traffic}\"; see its label istio.io/waypoint-for"
             ),
             Self::OtherNamespace(name) => write!(
                 f,

@@ -39,16 +39,16 @@ pub fn compare(all: &mut [(String, Health)]) {
     for (_, health) in others {
         let differs = |one: &str, other: &str| !one.is_empty() && !other.is_empty() && one != other;
         if differs(&health.version, &model.version) {
-            let what = format!("it is of version {}, {first} of {}", health.version, model.version);
+            let what = format!("its version is {}, that of {first} is {}", health.version, model.version);
             let next = "kubectl rollout status -n istio-system deploy/istiod";
             health.add(Check::Replicas, Level::Note, what, next);
         }
         if differs(&health.configuration, &model.configuration) {
-            let what = format!("its configuration in force is not that of {first}, for more than {SETTLED} s");
-            health.add(Check::Replicas, Level::Wrong, what, "navarch request GET /debug/configz, at each of them");
+            let what = format!("its configuration has differed from that of {first} for more than {SETTLED} s");
+            health.add(Check::Replicas, Level::Wrong, what, "navarch request GET /debug/configz, on each of them");
         }
         if differs(&health.roots.join(" "), &model.roots.join(" ")) {
-            let what = format!("the roots that it trusts are not those of {first}");
+            let what = format!("its trusted roots differ from those of {first}");
             health.add(Check::Replicas, Level::Wrong, what, "navarch ca status, with --address of each of them");
         }
     }
@@ -98,6 +98,6 @@ mod tests {
         compare(&mut all);
         let found = all.each_ref().map(|(_, health)| health.findings.iter().map(|one| one.level).collect::<Vec<_>>());
         assert_eq!(found, [vec![], vec![Level::Note], vec![Level::Wrong], vec![Level::Wrong], vec![]]);
-        assert_eq!(all[1].1.findings[0].what, "it is of version 2, a of 1");
+        assert_eq!(all[1].1.findings[0].what, "its version is 2, that of a is 1");
     }
 }

@@ -17,8 +17,8 @@ pub(super) fn caller(
     snapshot: &MeshSnapshot,
     now: jiff::Timestamp,
 ) -> Result<Caller, String> {
-    let leaf = chain.first().ok_or("there is none")?;
-    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| "it cannot be read")?;
+    let leaf = chain.first().ok_or("the client presented none")?;
+    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| "it cannot be parsed")?;
     let validity = leaf.validity();
     if now.as_second() > validity.not_after.timestamp() {
         return Err("it has expired".to_owned());
@@ -26,13 +26,13 @@ pub(super) fn caller(
     if now.as_second() < validity.not_before.timestamp() {
         return Err("it is not valid yet".to_owned());
     }
-    let names = leaf.subject_alternative_name().map_err(|_| "its names cannot be read")?;
+    let names = leaf.subject_alternative_name().map_err(|_| "its subject alternative names cannot be parsed")?;
     let names = names.map_or(&[][..], |names| &names.value.general_names);
     let uris = names.iter().filter_map(|name| if let GeneralName::URI(uri) = name { Some(*uri) } else { None });
     let identities: Vec<Identity> = uris.filter_map(|uri| Identity::parse(uri).ok()).collect();
     let identities: Vec<Identity> = identities.into_iter().filter(|one| snapshot.trusts(&one.trust_domain)).collect();
     if identities.is_empty() {
-        return Err(format!("it names nobody of trust domain {}", snapshot.trust_domain));
+        return Err(format!("it has no identity in trust domain {}", snapshot.trust_domain));
     }
     Ok(Caller { identities, pod: None, expires: not_after(&leaf) })
 }

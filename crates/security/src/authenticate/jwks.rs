@@ -108,7 +108,7 @@ impl Remote {
             }
         }
         let kept = state.keys.as_ref().filter(|(_, came)| now - *came < STALE);
-        let (keys, _) = kept.ok_or("the issuer's keys are not available at the moment")?;
+        let (keys, _) = kept.ok_or("the issuer's keys are temporarily unavailable")?;
         pick(keys, id).cloned().ok_or_else(|| "its key is not one of the issuer's".to_owned())
     }
 
@@ -124,7 +124,7 @@ impl Remote {
         let body = fetch::get(&uri).await?;
         let found: Discovery = serde_json::from_slice(&body).map_err(|error| format!("{uri}: {error}"))?;
         if found.issuer != self.issuer {
-            return Err(format!("{uri} is about another issuer, {}", found.issuer));
+            return Err(format!("{uri} is for another issuer, {}", found.issuer));
         }
         Ok(found.jwks_uri)
     }

@@ -60,7 +60,7 @@ impl JwtAuthenticator {
     /// If the rule has no issuer or no audiences, or its keys are invalid.
     pub fn new(rule: JwtRule) -> Result<Self, String> {
         if rule.issuer.is_empty() || rule.audiences.is_empty() {
-            return Err("JWT_RULE must name an issuer and audiences".to_owned());
+            return Err("JWT_RULE must have an issuer and audiences".to_owned());
         }
         let keys = KeySource::new(&rule)?;
         Ok(Self { issuer: rule.issuer, audiences: rule.audiences, keys })
@@ -71,11 +71,11 @@ impl JwtAuthenticator {
     /// # Errors
     /// If the token is invalid. The error does not contain the token.
     pub async fn caller(&self, token: &str, snapshot: &MeshSnapshot) -> Result<Caller, String> {
-        let header = jsonwebtoken::decode_header(token).map_err(|_| "it is no JWT")?;
+        let header = jsonwebtoken::decode_header(token).map_err(|_| "it is not a JWT")?;
         let key = self.keys.find(header.kid.as_deref()).await?;
         let algorithms = algorithms(&key);
         if !algorithms.contains(&header.alg) {
-            return Err(format!("algorithm {:?} does not fit the issuer's key", header.alg));
+            return Err(format!("algorithm {:?} does not match the issuer's key", header.alg));
         }
         let mut validation = Validation::new(header.alg);
         validation.leeway = LEEWAY;
@@ -83,7 +83,7 @@ impl JwtAuthenticator {
         validation.set_issuer(&[&self.issuer]);
         validation.set_audience(&self.audiences);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
-        let key = DecodingKey::from_jwk(&key).map_err(|_| "the issuer's key cannot be used")?;
+        let key = DecodingKey::from_jwk(&key).map_err(|_| "the issuer's key is unsupported")?;
         let token = jsonwebtoken::decode::<Claims>(token, &key, &validation).map_err(|error| describe(&error))?;
         caller_of(&token.claims, snapshot)
     }
@@ -92,9 +92,9 @@ impl JwtAuthenticator {
 /// The caller of verified claims.
 fn caller_of(claims: &Claims, snapshot: &MeshSnapshot) -> Result<Caller, String> {
     let account = claims.sub.strip_prefix(SERVICE_ACCOUNT).and_then(|account| account.split_once(':'));
-    let Some((namespace, name)) = account else { return Err("its subject is no service account".to_owned()) };
+    let Some((namespace, name)) = account else { return Err("its subject is not a service account".to_owned()) };
     let text = format!("spiffe://{}/ns/{namespace}/sa/{name}", snapshot.trust_domain);
-    let identity = Identity::parse(&text).map_err(|_| "its subject is no service account")?;
+    let identity = Identity::parse(&text).map_err(|_| "its subject is not a service account")?;
     let pod = claims.kubernetes.as_ref().and_then(|claims| claims.get("pod"));
     let expires = claims.exp.as_ref().and_then(super::token_review::expiry_of_claims);
     let expires = expires.and_then(|expires| expires.checked_add(SignedDuration::from_secs(LEEWAY.cast_signed())).ok());
@@ -131,14 +131,14 @@ fn describe(error: &jsonwebtoken::errors::Error) -> String {
         (ErrorKind::ImmatureSignature, "it is not valid yet"),
         (ErrorKind::InvalidAudience, "it is for another audience"),
         (ErrorKind::InvalidIssuer, "it is from another issuer"),
-        (ErrorKind::InvalidSignature, "its signature is wrong"),
+        (ErrorKind::InvalidSignature, "its signature is invalid"),
     ];
     if let ErrorKind::MissingRequiredClaim(claim) = error.kind() {
         return format!("it has no claim {claim}");
     }
     let same = |kind: &ErrorKind| std::mem::discriminant(kind) == std::mem::discriminant(error.kind());
     let found = known.iter().find(|(kind, _)| same(kind));
-    found.map_or("it cannot be read", |(_, words)| words).to_owned()
+    found.map_or("it cannot be parsed", |(_, words)| words).to_owned()
 }
 
 impl fmt::Debug for JwtAuthenticator {

@@ -62,7 +62,7 @@ impl Reviewer for Fake {
             self.under_way.fetch_sub(1, Ordering::Relaxed);
             Ok(match good {
                 true => Verdict::Good(Account { namespace: "shop".into(), name: "web".into(), pod: Some(pod()) }),
-                false => Verdict::Bad("the API server does not know it".into()),
+                false => Verdict::Bad("the API server rejected it".into()),
             })
         })
     }
@@ -159,16 +159,16 @@ async fn tokens_of_a_known_issuer_say_who_calls() {
         (issuer.token(&claims(json!({"nbf": 4_000_000_000_u64}))), Err("not valid yet")),
         (issuer.token(&claims(json!({"aud": "other"}))), Err("another audience")),
         (issuer.token(&claims(json!({"iss": "https://evil.example"}))), Err("another issuer")),
-        (issuer.token(&claims(json!({"sub": "alice"}))), Err("no service account")),
-        (issuer.token(&claims(json!({"sub": "system:serviceaccount:shop:web:x"}))), Err("no service account")),
-        (issuer.token(&claims(json!({"sub": "system:serviceaccount:"}))), Err("no service account")),
+        (issuer.token(&claims(json!({"sub": "alice"}))), Err("not a service account")),
+        (issuer.token(&claims(json!({"sub": "system:serviceaccount:shop:web:x"}))), Err("not a service account")),
+        (issuer.token(&claims(json!({"sub": "system:serviceaccount:"}))), Err("not a service account")),
         (issuer.token(&claims(json!({"sub": null}))), Err("token")),
         (issuer.token(&Value::Null), Err("token")),
         (issuer.token(&json!([1, 2])), Err("token")),
-        (other.token(&claims(json!({}))), Err("signature is wrong")),
+        (other.token(&claims(json!({}))), Err("signature is invalid")),
         (format!("{}x", good), Err("token")),
-        ("x.y.z".to_owned(), Err("no JWT")),
-        ("e30.bnVsbA.".to_owned(), Err("no JWT")),
+        ("x.y.z".to_owned(), Err("not a JWT")),
+        ("e30.bnVsbA.".to_owned(), Err("not a JWT")),
         (
             jsonwebtoken::encode(
                 &Header { kid: Some("one".into()), ..Header::new(Algorithm::HS256) },
@@ -176,7 +176,7 @@ async fn tokens_of_a_known_issuer_say_who_calls() {
                 &EncodingKey::from_secret(issuer.key.public_key_raw()),
             )
             .unwrap(),
-            Err("does not fit"),
+            Err("does not match"),
         ),
     ] {
         let headers = headers(&[("authorization", &format!("Bearer {token}"))]);
@@ -210,7 +210,7 @@ async fn many_who_show_one_token_ask_once() {
     let bad = headers(&[("authorization", &format!("bearer {}", unproved("bad", 0)))]);
     for _ in 0..3 {
         let refused = admit(&gatekeeper, shown("192.0.2.1:5", &bad)).await.unwrap_err();
-        assert_eq!(refused, "token: the API server does not know it");
+        assert_eq!(refused, "token: the API server rejected it");
     }
     assert_eq!(fake.asked.load(Ordering::Relaxed), 2);
     let elsewhere = headers(&[("authorization", &format!("Bearer {}", unproved("good", 0))), ("clusterid", "moon")]);
@@ -253,7 +253,7 @@ async fn what_is_no_token_of_ours_is_refused_without_asking() {
     let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let claimed = |claims: Value| format!("{}.{}.c2ln", part(json!({"alg": "RS256"})), part(claims));
     for (token, reason) in [
-        ("x".repeat(10_000), "no JWT"),
+        ("x".repeat(10_000), "not a JWT"),
         (claimed(json!({"exp": 1_600_000_000})), "expired"),
         (claimed(json!({"aud": "somebody-else"})), "another audience"),
         ("y".repeat(MAX_TOKEN + 1), "too long"),
@@ -286,9 +286,9 @@ async fn who_floods_with_tokens_has_few_reviewed_and_keeps_nobody_waiting() {
     assert_eq!(
         reasons,
         [
-            "token: the API server does not know it",
-            "token: too many tokens from this address were refused; try again later",
-            "token: too many tokens wait to be reviewed; try again later",
+            "token: the API server rejected it",
+            "token: too many tokens from this address were rejected; try again later",
+            "token: too many TokenReviews are pending; try again later",
         ]
     );
     assert!(fake.most.load(Ordering::Relaxed) <= 33, "half of 64, and the other: {:?}", fake.most);
@@ -299,7 +299,7 @@ async fn who_floods_with_tokens_has_few_reviewed_and_keeps_nobody_waiting() {
     assert!(admit(&gatekeeper, shown("192.0.2.1:5", &good)).await.is_ok());
     let is_heard = async {
         while let Err(reason) = admit(&gatekeeper, shown("192.0.2.1:5", &other)).await {
-            assert!(reason.contains("were refused"), "{reason}");
+            assert!(reason.contains("were rejected"), "{reason}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -316,9 +316,11 @@ async fn only_trusted_gateways_vouch_for_others_and_only_for_whom_they_have_seen
     assert_eq!(admit(&gatekeeper, shown("10.1.2.3:5", &vouched)).await, web);
     assert_eq!(admit(&gatekeeper, shown("127.0.0.1:5", &vouched)).await, web);
     assert_eq!(admit(&gatekeeper, shown("[fd00::1]:5", &vouched)).await, web);
-    assert!(admit(&gatekeeper, shown("192.0.2.1:5", &vouched)).await.unwrap_err().contains("no trusted gateway"));
+    assert!(admit(&gatekeeper, shown("192.0.2.1:5", &vouched)).await.unwrap_err().contains("not a trusted gateway"));
     let foreign = headers(&[("x-forwarded-client-cert", "URI=spiffe://other/ns/shop/sa/web")]);
-    assert!(admit(&gatekeeper, shown("10.1.2.3:5", &foreign)).await.unwrap_err().contains("nobody of trust domain td"));
+    assert!(
+        admit(&gatekeeper, shown("10.1.2.3:5", &foreign)).await.unwrap_err().contains("no identity in trust domain td")
+    );
     let nobody = Gatekeeper::new(Arc::new(Mesh), None, None, TrustedNetworks::default());
     assert!(admit(&nobody, shown("127.0.0.1:5", &vouched)).await.is_err());
     assert_eq!(TrustedNetworks::parse("10.0.0.0/33"), Err("10.0.0.0/33".to_owned()));

@@ -129,17 +129,17 @@ impl TokenReviews {
     async fn ask(&self, token: &str, peer: IpAddr) -> Result<Verdict, &'static str> {
         let allowed = || match self.refused.allows(&peer, Instant::now()) {
             true => Ok(()),
-            false => Err("too many tokens from this address were refused; try again later"),
+            false => Err("too many tokens from this address were rejected; try again later"),
         };
         allowed()?;
         let turn = tokio::time::timeout(QUEUE_TIMEOUT, self.turns.take(peer)).await;
         let Ok(Ok(_turn)) = turn else {
-            return Err("too many tokens wait to be reviewed; try again later");
+            return Err("too many TokenReviews are pending; try again later");
         };
         // Other tokens of this address may have been rejected in the meantime.
         allowed()?;
         let asked = tokio::time::timeout(REVIEW_TIMEOUT, self.reviewer.review(token, &self.audiences)).await;
-        let verdict = asked.unwrap_or_else(|_| Err("no answer in time".to_owned())).map_err(|error| {
+        let verdict = asked.unwrap_or_else(|_| Err("timed out".to_owned())).map_err(|error| {
             tracing::warn!(error, "failed to review a token");
             "the API server is temporarily unavailable"
         })?;
@@ -179,7 +179,7 @@ fn read(review: TokenReview, audiences: &[String]) -> Verdict {
     let status = review.status.unwrap_or_default();
     if status.authenticated != Some(true) {
         let reason = status.error.filter(|reason| !reason.is_empty());
-        return bad(reason.as_deref().unwrap_or("the API server does not know it"));
+        return bad(reason.as_deref().unwrap_or("the API server rejected it"));
     }
     // An API server without audience support omits them, and its result must not be trusted.
     let meant = status.audiences.unwrap_or_default();
@@ -188,12 +188,12 @@ fn read(review: TokenReview, audiences: &[String]) -> Verdict {
     }
     let user = status.user.unwrap_or_default();
     if !user.groups.unwrap_or_default().iter().any(|group| group == GROUP) {
-        return bad("it is not a service account's");
+        return bad("it is not a service account token");
     }
     let account =
         user.username.as_deref().and_then(|name| name.strip_prefix(USER)).and_then(|name| name.split_once(':'));
     let Some((namespace, name)) = account.filter(|(_, name)| !name.contains(':')) else {
-        return bad("it is not a service account's");
+        return bad("it is not a service account token");
     };
     let extra = user.extra.unwrap_or_default();
     let first = |key: &str| extra.get(key).and_then(|values| values.first()).cloned();

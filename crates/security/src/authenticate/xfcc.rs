@@ -43,9 +43,9 @@ pub(super) fn caller(
     trusted: &TrustedNetworks,
     snapshot: &MeshSnapshot,
 ) -> Result<Caller, String> {
-    let peer = shown.peer.ok_or("the gateway's address is not known")?;
+    let peer = shown.peer.ok_or("the gateway's address is unknown")?;
     if !trusted.contain(peer.ip()) {
-        return Err(format!("{} is no trusted gateway", peer.ip()));
+        return Err(format!("{} is not a trusted gateway", peer.ip()));
     }
     let value = shown.headers.get_all(HEADER).iter().next_back().and_then(|value| value.to_str().ok());
     let last = last_element(value.unwrap_or_default());
@@ -57,7 +57,7 @@ pub(super) fn caller(
     let identities = uris.filter_map(|uri| Identity::parse(uri).ok());
     let identities: Vec<Identity> = identities.filter(|one| snapshot.trusts(&one.trust_domain)).collect();
     if identities.is_empty() {
-        return Err(format!("it names nobody of trust domain {}", snapshot.trust_domain));
+        return Err(format!("it has no identity in trust domain {}", snapshot.trust_domain));
     }
     Ok(Caller { identities, ..Caller::default() })
 }

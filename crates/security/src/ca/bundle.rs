@@ -38,13 +38,13 @@ pub enum BundleError {
     #[error(transparent)]
     Pem(#[from] PemError),
     /// The key has an unknown type.
-    #[error("the CA's key cannot be used")]
+    #[error("the CA's key is unsupported")]
     Key,
     /// The key does not match the certificate.
     #[error("the CA's key does not match its certificate")]
     Mismatch,
     /// The certificate may not sign others.
-    #[error("the CA's certificate may not sign others: it is not a CA certificate")]
+    #[error("the CA's certificate is not a CA certificate")]
     NoCa,
     /// The certificate has expired, or is not valid yet.
     #[error("the CA's certificate has expired or is not valid yet")]

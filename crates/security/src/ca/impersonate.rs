@@ -22,10 +22,10 @@ pub(super) enum Denied {
     #[error("service account {0} may not impersonate other identities (CA_TRUSTED_NODE_ACCOUNTS)")]
     Untrusted(NamespacedName),
     /// The caller's pod is unknown.
-    #[error("the caller's token names no pod")]
+    #[error("the caller's token is not bound to a pod")]
     NoPod,
     /// The caller's pod does not exist, or does not match the caller.
-    #[error("pod {0} is unknown, or does not match the caller's")]
+    #[error("pod {0} is unknown or does not match the caller")]
     OtherPod(NamespacedName),
     /// No workload of the identity runs on the caller's node.
     #[error("no pod of service account {account} runs on node {node}")]

@@ -279,7 +279,7 @@ impl RootKeeper {
                 let next = self.set.with_files(files, before.as_ref(), &self.config.rules, now);
                 next.map_err(|source| chain(&PluggedInError::Bundle { place: place.clone(), source }))
             }
-            Ok(None) => Err(format!("the CA's files in {place} are gone")),
+            Ok(None) => Err(format!("the CA's files in {place} no longer exist")),
             Err(error) => Err(error.clone()),
         };
         self.file_problem = next.as_ref().err().cloned();

@@ -89,7 +89,7 @@ pub enum RegistrationError {
     #[error("the signer denied the request: {0}")]
     Refused(String),
     /// The signer did not answer in time.
-    #[error("the signer did not answer within {SIGNER_TIMEOUT:?}")]
+    #[error("the signer did not respond within {SIGNER_TIMEOUT:?}")]
     Silent,
     /// The certificate differs from the request.
     #[error("the signer's certificate is {0}")]
@@ -221,7 +221,7 @@ impl Registration {
     ) -> Result<Vec<String>, RegistrationError> {
         let text = String::from_utf8_lossy(chain);
         let chain = certificates(&text, "the signer's chain")?;
-        let leaf = chain.first().ok_or(RegistrationError::Wrong("not there"))?;
+        let leaf = chain.first().ok_or(RegistrationError::Wrong("missing"))?;
         check::leaf(leaf, identity, key)?;
         let named = self.mesh_roots(signer);
         let in_file = || self.config.roots.as_ref().and_then(|path| regular_file::read_text(path).ok());

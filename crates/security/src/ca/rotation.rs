@@ -108,14 +108,14 @@ pub enum Refusal {
     #[error("a root is already being distributed; complete that rotation first")]
     UnderWay,
     /// No rotation is in progress.
-    #[error("no root is being distributed; there is none to switch to")]
+    #[error("no root is being distributed, so there is none to switch to")]
     NothingToDo,
     /// Not all proxies trust the next root.
     #[error("not all proxies trust the next root yet: {}", listed(.0))]
     Missing(Vec<Missing>),
     /// The CA is plugged in.
     #[error(
-        "the CA is plugged in: put the next CA into its folder or Secret (cacerts); its root is distributed before it signs"
+        "the CA is plugged in: write the next CA into its directory or Secret (cacerts); its root is distributed before it signs"
     )]
     PluggedIn,
 }

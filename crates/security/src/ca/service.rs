@@ -127,7 +127,7 @@ impl CertificateService {
         let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip().to_canonical());
         let client = (own.clone(), address);
         if !self.rate.admit(&client, Instant::now()) {
-            return Err(Status::resource_exhausted("too many certificates were asked for; wait a little"));
+            return Err(Status::resource_exhausted("too many certificate requests; try again later"));
         }
         let subject = self.subject(caller, own, request)?;
         let lifetime = self.config.lifetimes.grant(request.validity_duration).map_err(|error| refusal(&error))?;
@@ -176,7 +176,7 @@ fn text_of<'a>(request: &'a IstioCertificateRequest, name: &str) -> Result<Optio
     let value = request.metadata.as_ref().and_then(|metadata| metadata.fields.get(name));
     let Some(Kind::StringValue(text)) = value.and_then(|value| value.kind.as_ref()) else { return Ok(None) };
     if text.len() > MAX_TEXT {
-        return Err(Status::invalid_argument(format!("{name} in the request has more than {MAX_TEXT} bytes")));
+        return Err(Status::invalid_argument(format!("{name} in the request exceeds {MAX_TEXT} bytes")));
     }
     Ok((!text.is_empty()).then_some(text))
 }
@@ -243,7 +243,7 @@ impl IstioCertificateService for CertificateService {
         request: Request<IstioCertificateRequest>,
     ) -> Result<Response<IstioCertificateResponse>, Status> {
         let caller = request.extensions().get::<Caller>().cloned();
-        let caller = caller.ok_or_else(|| Status::unauthenticated("the caller has not shown who it is"))?;
+        let caller = caller.ok_or_else(|| Status::unauthenticated("the caller is not authenticated"))?;
         self.metrics.asked();
         let answer = self.create(&caller, request.remote_addr(), request.get_ref()).await;
         self.metrics.done(answer.as_ref().err().map_or(Fate::Issued, fate));

@@ -241,7 +241,7 @@ impl Reflector {
             let chunk = match self.next(&mut lines).await? {
                 Ok(Some(chunk)) => chunk,
                 // A watch that ends at once must count as a failure, or it would be reopened without delay.
-                Ok(None) if empty || initial => return Ok(failed("the answer ended early")),
+                Ok(None) if empty || initial => return Ok(failed("the response ended early")),
                 Ok(None) => return Ok(WatchOutcome::Ended),
                 Err(error) => return Ok(WatchOutcome::Failed(error)),
             };
@@ -297,7 +297,7 @@ impl Reflector {
                     version
                 }
                 Ok(WatchEvent::Failed(status)) => return Some(StreamError::Refused(status)),
-                Err(error) => return Some(StreamError::Broken(format!("no event of a watch came: {error}"))),
+                Err(error) => return Some(StreamError::Broken(format!("failed to decode a watch event: {error}"))),
             };
             if !*initial && !version.is_empty() {
                 self.state.next = WatchRequest::WatchFrom(version);
@@ -317,7 +317,7 @@ impl Reflector {
             };
             let page: Value = match page.all().await.map(|body| serde_json::from_slice(&body)) {
                 Ok(Ok(page)) => page,
-                Ok(Err(error)) => return Ok(failed(&format!("no list came: {error}"))),
+                Ok(Err(error)) => return Ok(failed(&format!("failed to decode a list response: {error}"))),
                 Err(error) => return Ok(WatchOutcome::Failed(error)),
             };
             let text = |pointer: &str| page.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -158,7 +158,7 @@ impl Frames {
                 return Ok(Some(Chunk { bytes: self.take(whole), framing: self.framing }));
             }
             if self.rest.len() > MAX_EVENT_SIZE {
-                return Err(StreamError::Broken(format!("an event of more than {MAX_EVENT_SIZE} bytes")));
+                return Err(StreamError::Broken(format!("a watch event exceeds {MAX_EVENT_SIZE} bytes")));
             }
             if !self.frame().await? {
                 // The rest is an incomplete frame.

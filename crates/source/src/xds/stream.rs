@@ -83,7 +83,7 @@ impl<'a> Stream<'a> {
         let mut client =
             AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(self.source.max_response);
         let call = timeout(CALL_TIMEOUT, client.stream_aggregated_resources(ReceiverStream::new(waiting))).await;
-        let slow = || Ended::Broken(format!("the server did not answer within {CALL_TIMEOUT:?}"));
+        let slow = || Ended::Broken(format!("the server did not respond within {CALL_TIMEOUT:?}"));
         let mut responses = call.map_err(|_| slow())?.map_err(|status| broken(&status))?.into_inner();
         let until = Instant::now() + ANSWER_TIMEOUT;
         let mut waits = true;
@@ -100,7 +100,7 @@ impl<'a> Stream<'a> {
             let Some(response) = response else { return Err(Ended::Broken("the server ended the stream".to_owned())) };
             let Some(answer) = self.take(response).await? else { continue };
             if requests.send(answer).await.is_err() {
-                return Err(Ended::Broken("the server takes no more requests".to_owned()));
+                return Err(Ended::Broken("the server closed the stream for requests".to_owned()));
             }
         }
     }
@@ -161,7 +161,7 @@ impl<'a> Stream<'a> {
     /// Ends the wait for responses: if the server responded for some types, the others are assumed to be empty.
     async fn go_without_answers(&mut self) -> Result<(), Ended> {
         if !self.answered.contains(&true) {
-            return Err(Ended::Broken(format!("the server answered for no type within {ANSWER_TIMEOUT:?}")));
+            return Err(Ended::Broken(format!("the server sent no response for any type within {ANSWER_TIMEOUT:?}")));
         }
         let silent = self.source.held.iter_mut().filter(|asked| !asked.answered);
         let silent: Vec<_> = silent
@@ -171,7 +171,7 @@ impl<'a> Stream<'a> {
             })
             .collect();
         if !silent.is_empty() {
-            tracing::warn!(source = %self.source.name, types = silent.join(", "), "the config source did not answer for all types");
+            tracing::warn!(source = %self.source.name, types = silent.join(", "), "the config source sent no response for some types");
         }
         self.tell(Batch::new()).await
     }
@@ -204,7 +204,10 @@ impl<'a> Stream<'a> {
 fn read(asked: &mut KindSubscription, resources: &[Any], scope: &KubernetesScope) -> (Batch, Option<String>) {
     let mut batch = Batch::new();
     if resources.len() > MAX_OBJECTS {
-        let reason = format!("{} objects of a type, more than {MAX_OBJECTS}: none is taken", resources.len());
+        let reason = format!(
+            "the response has {} resources, more than the limit of {MAX_OBJECTS}; all are rejected",
+            resources.len()
+        );
         return (batch, Some(reason));
     }
     asked.held.begin_round();
@@ -244,7 +247,7 @@ fn refusal(batch: &Batch, strangers: usize) -> Option<String> {
     }
     if strangers > 0 {
         let separator = if text.is_empty() { "" } else { "; " };
-        _ = write!(text, "{separator}{strangers} resources are no {}", mcp::RESOURCE_URL);
+        _ = write!(text, "{separator}{strangers} resources are not of type {}", mcp::RESOURCE_URL);
     }
     text.truncate(text.floor_char_boundary(MAX_REASON));
     (!text.is_empty()).then_some(text)

@@ -249,7 +249,7 @@ async fn nothing_goes_while_a_response_holds_what_has_no_name() {
 
     let (version, refused) = stream.routes("2", vec![route("a", "c.com"), stranger(), stranger()]).await;
     assert_eq!(version, "1");
-    assert_eq!(refused.unwrap(), "2 resources are no type.googleapis.com/istio.mcp.v1alpha1.Resource");
+    assert_eq!(refused.unwrap(), "2 resources are not of type type.googleapis.com/istio.mcp.v1alpha1.Resource");
     assert_eq!(rig.next().await, ["~shop/a"], "either of the strangers may be b");
 
     let garbled = Any { type_url: mcp::RESOURCE_URL.to_owned(), value: vec![0xff; 9] };

@@ -225,23 +225,25 @@ impl World {
         if value.pointer("/metadata/deletionTimestamp").is_some() {
             return Ok(Plan::Nothing("it is being deleted"));
         }
-        let Some(class) = self.class_of(spec) else { return Ok(Plan::Nothing("its class is another controller's")) };
+        let Some(class) = self.class_of(spec) else {
+            return Ok(Plan::Nothing("its GatewayClass belongs to another controller"));
+        };
         let labels = texts(value, "labels");
         let of_namespace = namespace.and_then(|namespace| namespace.labels.get(REVISION)).map(|revision| &**revision);
         let own = labels.get(REVISION).map(String::as_str);
         let selected = own.or(of_namespace).unwrap_or_default();
         if (own.is_some() || namespace.is_some()) && !self.tags.is_of(self.settings.revision(), selected) {
-            return Ok(Plan::Nothing("it is of another revision"));
+            return Ok(Plan::Nothing("it belongs to another revision"));
         }
         if class.template.is_none() {
-            return Ok(Plan::Nothing("its class has no proxies here"));
+            return Ok(Plan::Nothing("no proxies are deployed for its GatewayClass"));
         }
         if !is_managed(spec, &self.settings) {
-            return Ok(Plan::Nothing("its address says that somebody else deploys it"));
+            return Ok(Plan::Nothing("its address refers to a manual deployment"));
         }
         let holder = Holder::of(&texts(value, "annotations"));
         if holder == Holder::Another {
-            return Ok(Plan::Nothing("a later controller has it"));
+            return Ok(Plan::Nothing("a newer controller version manages it"));
         }
         let mut overlays: Vec<&Data> = self.defaults_of(&spec.gateway_class_name).into_iter().collect();
         match parameters {

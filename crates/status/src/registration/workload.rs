@@ -75,10 +75,12 @@ impl Workload {
     /// Checks that the workload's identity belongs to its namespace.
     pub(super) fn is_proved(&self) -> Result<&Identity, String> {
         let Some(identity) = &self.identity else {
-            return Err("a WorkloadEntry may be taken by a proved identity alone: connect over TLS".to_owned());
+            return Err(
+                "registration of a WorkloadEntry requires an authenticated identity: connect over TLS".to_owned()
+            );
         };
         if identity.namespace != self.namespace {
-            return Err(format!("{identity} is not of the namespace {}", self.namespace));
+            return Err(format!("{identity} is not in namespace {}", self.namespace));
         }
         Ok(identity)
     }
@@ -95,7 +97,7 @@ impl Workload {
         match service_account {
             "" => Ok(()),
             account if identity.service_account == *account => Ok(()),
-            account => Err(format!("{identity} is not the entry's service account {account}")),
+            account => Err(format!("{identity} is not service account {account} of the WorkloadEntry")),
         }
     }
 

@@ -63,7 +63,7 @@ pub(super) fn validate(annotations: Option<&Map<String, Value>>) -> Result<(), I
 fn interception_mode(text: &str) -> Result<(), String> {
     match text {
         "REDIRECT" | "TPROXY" | "NONE" => Ok(()),
-        _ => Err("there is no such mode; write REDIRECT, TPROXY or NONE".to_owned()),
+        _ => Err("unknown mode; use REDIRECT, TPROXY or NONE".to_owned()),
     }
 }
 
@@ -72,7 +72,7 @@ fn whole_number(text: &str) -> Result<(), String> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u32>() {
         Ok(_) if plain => Ok(()),
-        Ok(_) | Err(_) => Err("it is not a whole number; write digits alone".to_owned()),
+        Ok(_) | Err(_) => Err("it is not a non-negative integer; use only digits".to_owned()),
     }
 }
 
@@ -81,7 +81,7 @@ fn port(text: &str) -> Result<(), String> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u16>() {
         Ok(_) if plain => Ok(()),
-        Ok(_) | Err(_) => Err(format!("{text:?} is not a port; write a number from 0 to 65535")),
+        Ok(_) | Err(_) => Err(format!("{text:?} is not a port; use a number from 0 to 65535")),
     }
 }
 
@@ -100,7 +100,7 @@ fn ranges(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Ok(());
     }
-    let fault = |part: &str| format!("{part:?} is not a range of addresses; write such as 10.0.0.0/8,192.168.0.0/16");
+    let fault = |part: &str| format!("{part:?} is not a CIDR; use for example 10.0.0.0/8,192.168.0.0/16");
     text.split(',').try_for_each(|part| Cidr::parse(part).map(|_| ()).ok_or_else(|| fault(part)))
 }
 
@@ -120,15 +120,15 @@ fn interfaces(text: &str) -> Result<(), String> {
     if text.is_empty() || text.split(',').all(|name| good(name.trim())) {
         return Ok(());
     }
-    Err("it is not a list of network interfaces; write names such as eth0,eth1".to_owned())
+    Err("it is not a list of network interfaces; use names such as eth0,eth1".to_owned())
 }
 
 fn boolean(text: &str) -> Result<(), String> {
-    parse_bool(text).map(|_| ()).ok_or_else(|| "it is not a boolean; write true or false".to_owned())
+    parse_bool(text).map(|_| ()).ok_or_else(|| "it is not a boolean; use true or false".to_owned())
 }
 
 fn quantity(text: &str) -> Result<(), String> {
-    let fault = || "it is not a quantity; write such as 100m, 0.5, 128Mi or 1Gi".to_owned();
+    let fault = || "it is not a quantity; use for example 100m, 0.5, 128Mi or 1Gi".to_owned();
     Quantity::parse(text).map(|_| ()).ok_or_else(fault)
 }
 

@@ -44,7 +44,7 @@ impl InjectionConfig {
             config.default_templates.push(DEFAULT_TEMPLATE.to_owned());
         }
         if !matches!(config.policy.as_str(), "enabled" | "disabled") {
-            let reason = format!("policy is {:?}; write enabled or disabled", config.policy);
+            let reason = format!("policy is {:?}; use enabled or disabled", config.policy);
             return Err(ConfigError::Config(reason));
         }
         config.never_inject_selector.retain(is_sound);

@@ -44,7 +44,7 @@ pub(super) fn check(pod: &Value) -> Result<(), InjectError> {
         match pod.pointer(path) {
             None | Some(Value::Null) => {}
             Some(Value::Object(map)) if map.values().all(Value::is_string) => {}
-            Some(_) => return fault(&format!("{path} is not a map of texts")),
+            Some(_) => return fault(&format!("{path} is not a map of strings")),
         }
     }
     for list in ["containers", "initContainers", "volumes"] {

@@ -68,11 +68,11 @@ impl SkipReason {
     #[must_use]
     pub fn explained(self) -> &'static str {
         match self {
-            Self::HostNetwork => "the pod shares its node's network",
-            Self::SystemNamespace => "the namespace is the system's",
-            Self::Disabled => "the pod's label or annotation sidecar.istio.io/inject says so",
+            Self::HostNetwork => "the pod uses the host network",
+            Self::SystemNamespace => "the namespace is a system namespace",
+            Self::Disabled => "the pod's label or annotation sidecar.istio.io/inject disables it",
             Self::NeverSelector => "a neverInjectSelector of the config selects the pod",
-            Self::Policy => "the policy is disabled, and nothing asks for the pod to be injected",
+            Self::Policy => "the policy is disabled, and no label, annotation or selector enables injection",
         }
     }
 

@@ -119,10 +119,7 @@ impl Rules {
 fn wish_warnings(pod: &Value) -> Vec<String> {
     let said = pod::label(pod, INJECT).or_else(|| pod::annotation(pod, INJECT));
     let strange = said.filter(|said| !matches!(*said, "true" | "false" | ""));
-    strange
-        .map(|said| format!("{INJECT} is {said:?}, which counts as not set; write true or false"))
-        .into_iter()
-        .collect()
+    strange.map(|said| format!("{INJECT} is {said:?}, which is ignored; use true or false")).into_iter().collect()
 }
 
 /// Warnings about an injected pod.

@@ -47,7 +47,7 @@ impl Values {
             Value::Null => Value::Object(Map::new()),
             raw @ Value::Object(_) => raw,
             Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                return Err(broken("the text is not a map of values".to_owned()));
+                return Err(broken("the value is not a map".to_owned()));
             }
         };
         let value = without_nulls(raw.clone());

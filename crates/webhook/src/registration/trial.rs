@@ -33,7 +33,7 @@ pub(super) async fn run(client: &Client, namespace: &str, revision: &str) -> Res
         http::Request::post(path).header("content-type", "application/json").body(object.to_string().into_bytes());
     let request = request.map_err(|error| error.to_string())?;
     let outcome = timeout(CALL_TIMEOUT, client.request::<serde_json::Value>(request)).await;
-    let answer = match outcome.map_err(|_| "the API server does not answer".to_owned())? {
+    let answer = match outcome.map_err(|_| "the API server does not respond".to_owned())? {
         Ok(_) => return Err("an invalid object was admitted: the API server does not call the webhook yet".to_owned()),
         // Only the message, because the whole error is very long.
         Err(kube::Error::Api(status)) => status.message.clone(),

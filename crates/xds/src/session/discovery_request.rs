@@ -162,10 +162,10 @@ pub(crate) fn sender<M: Wire>(request: &mut M) -> Result<Node, Status> {
     let node = request.node().take().filter(|node| !node.id.is_empty());
     let node = node.ok_or_else(|| Status::invalid_argument("missing node information"))?;
     if node.id.len() > MAX_NODE_ID_BYTES {
-        return Err(Status::invalid_argument(format!("a node id of more than {MAX_NODE_ID_BYTES} bytes")));
+        return Err(Status::invalid_argument(format!("the node id exceeds {MAX_NODE_ID_BYTES} bytes")));
     }
     if node.encoded_len() > MAX_NODE_BYTES {
-        return Err(Status::invalid_argument(format!("a node of more than {MAX_NODE_BYTES} bytes")));
+        return Err(Status::invalid_argument(format!("the node exceeds {MAX_NODE_BYTES} bytes")));
     }
     Ok(node)
 }
@@ -195,7 +195,7 @@ impl RequestedNames {
     /// Parses a list of names.
     fn parse(names: &[String]) -> Result<Self, Status> {
         if names.len() > MAX_NAMES {
-            return Err(Status::resource_exhausted(format!("more than {MAX_NAMES} resource names in a request")));
+            return Err(Status::resource_exhausted(format!("the request has more than {MAX_NAMES} resource names")));
         }
         let mut star = false;
         let named = names.iter().filter(|name| {
@@ -281,12 +281,12 @@ fn unserved(url: String, names: Vec<String>, nonce: String, error: Option<ErrorD
     match url.as_str() {
         HEALTH_URL => Ok(Request::Health(Quoted::new(String::new(), error).error)),
         _ if url.len() > MAX_URL_BYTES => {
-            Err(Status::invalid_argument(format!("a type URL of more than {MAX_URL_BYTES} bytes")))
+            Err(Status::invalid_argument(format!("the type URL exceeds {MAX_URL_BYTES} bytes")))
         }
         _ if is_debug(&url) => {
             let is_long = |name: &String| name.len() > MAX_NAME_BYTES;
             if names.len() > MAX_QUESTION_NAMES || names.iter().any(is_long) {
-                return Err(Status::invalid_argument("a question with too many or too long names"));
+                return Err(Status::invalid_argument("the debug request has too many or too long resource names"));
             }
             Ok(Request::Question { url, names, nonce })
         }
@@ -312,7 +312,7 @@ pub(crate) fn not_served(url: &str) -> Status {
 /// Parses a name and checks its length.
 fn resource_name(name: &str) -> Result<ResourceName, Status> {
     if name.len() > MAX_NAME_BYTES {
-        return Err(Status::invalid_argument(format!("a resource name of more than {MAX_NAME_BYTES} bytes")));
+        return Err(Status::invalid_argument(format!("a resource name exceeds {MAX_NAME_BYTES} bytes")));
     }
     Ok(ResourceName::new(name))
 }

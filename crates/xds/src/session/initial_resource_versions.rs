@@ -93,11 +93,11 @@ impl DeltaDiscoveryRequest {
     pub(crate) fn into_parts(self) -> Result<(Fields, InitialVersions), Status> {
         match self.fault {
             None => Ok((self.fields, self.initial_versions)),
-            Some(Fault::TooMany) => {
-                Err(Status::resource_exhausted(format!("more than {MAX_NAMES} initial resource versions")))
-            }
+            Some(Fault::TooMany) => Err(Status::resource_exhausted(format!(
+                "the request has more than {MAX_NAMES} initial resource versions"
+            ))),
             Some(Fault::TooLong) => {
-                Err(Status::invalid_argument(format!("a resource name of more than {MAX_NAME_BYTES} bytes")))
+                Err(Status::invalid_argument(format!("a resource name exceeds {MAX_NAME_BYTES} bytes")))
             }
         }
     }

@@ -48,7 +48,7 @@ impl Stream {
             return Ok(());
         }
         if self.answers.waiting.len() >= MAX_WAITING {
-            return Err(Status::resource_exhausted("too many questions at once"));
+            return Err(Status::resource_exhausted("too many debug requests at once"));
         }
         let asker = self.connection.proxy.clone();
         let answer = pages.answer(DebugQuestion { type_url: url.clone(), names, asker }).await?;

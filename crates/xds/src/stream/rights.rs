@@ -113,11 +113,11 @@ impl Stream {
         self.client.turned_away("configuration");
         match &self.connection.proxy.identity {
             None => Status::unauthenticated(
-                "configuration is for authenticated control planes of the root namespace: ask on 15012, with a certificate \
-                 or a token of that namespace",
+                "configuration is only served to authenticated control planes in the root namespace: connect to port 15012 \
+                 with a certificate or a token of that namespace",
             ),
             Some(identity) => Status::permission_denied(format!(
-                "configuration is for control planes of the root namespace {}, the caller is of {}",
+                "configuration is only served to control planes in the root namespace {}, but the caller is in {}",
                 self.root_namespace(),
                 identity.namespace
             )),

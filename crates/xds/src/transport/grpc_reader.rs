@@ -92,7 +92,7 @@ impl<M: Message + Default + 'static> Requests<M> {
                 let read = reading.await;
                 self.reading = None;
                 self.release();
-                let read = read.map_err(|_| Status::internal("reading a large request has panicked"))?;
+                let read = read.map_err(|_| Status::internal("panic while reading a large request"))?;
                 return read.map(Some);
             }
             match self.take()? {
@@ -109,7 +109,7 @@ impl<M: Message + Default + 'static> Requests<M> {
                 None => self.body.frame().await,
                 Some(deadline) => timeout_at(deadline, self.body.frame()).await.map_err(|_| {
                     self.client.turned_away("request_timeout");
-                    Status::deadline_exceeded("the rest of a request did not come in time")
+                    Status::deadline_exceeded("timed out receiving the rest of a request")
                 })?,
             };
             match frame {
@@ -233,18 +233,18 @@ async fn read_all<M: Message + Default + 'static>(pieces: Vec<Bytes>, limit: usi
 fn first(bytes: &[u8], limit: usize) -> Result<Option<&[u8]>, Status> {
     let Some(([compressed, length @ ..], rest)) = bytes.split_first_chunk::<PREFIX>() else { return Ok(None) };
     if *compressed != 0 {
-        return Err(Status::unimplemented("compressed requests are not taken"));
+        return Err(Status::unimplemented("compressed requests are not supported"));
     }
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     if length > limit {
-        return Err(Status::out_of_range(format!("a request of {length} bytes, where {limit} are the limit")));
+        return Err(Status::out_of_range(format!("a request of {length} bytes exceeds the limit of {limit} bytes")));
     }
     Ok(rest.get(..length))
 }
 
 /// Decodes a message. It is boxed to keep futures that hold it across an await small.
 fn decode<M: Message + Default>(body: &[u8]) -> Result<Box<M>, Status> {
-    Box::<M>::decode(body).map_err(|error| Status::internal(format!("a request that cannot be decoded: {error}")))
+    Box::<M>::decode(body).map_err(|error| Status::internal(format!("failed to decode the request: {error}")))
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl Message {
             .encode_to_vec(),
         };
         let length = u32::try_from(head.len() + payload.0.len())
-            .map_err(|_| Status::resource_exhausted("a response of more than 4 GiB"))?;
+            .map_err(|_| Status::resource_exhausted("the response exceeds 4 GiB"))?;
         let (near, far) = match payload.0.len() {
             ..=SMALL => (payload, Payload::default()),
             _ => (Payload::default(), payload),
@@ -77,7 +77,7 @@ impl Message {
     /// As [`Message::new`].
     pub(crate) fn whole(bytes: &[u8]) -> Result<Self, Status> {
         let length =
-            u32::try_from(bytes.len()).map_err(|_| Status::resource_exhausted("a response of more than 4 GiB"))?;
+            u32::try_from(bytes.len()).map_err(|_| Status::resource_exhausted("the response exceeds 4 GiB"))?;
         let mut framed = BytesMut::with_capacity(PREFIX + bytes.len());
         framed.put_u8(0);
         framed.put_u32(length);

@@ -31,17 +31,17 @@ const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
 /// If fetching fails; the error is text.
 pub(super) async fn get(uri: &str) -> Result<Bytes, String> {
     let getting = tokio::time::timeout(FETCH_TIMEOUT, get_in_time(uri)).await;
-    getting.unwrap_or_else(|_| Err("no answer in time".to_owned())).map_err(|error| format!("{uri}: {error}"))
+    getting.unwrap_or_else(|_| Err("timed out".to_owned())).map_err(|error| format!("{uri}: {error}"))
 }
 
 /// Fetches a document, without a timeout.
 async fn get_in_time(uri: &str) -> Result<Bytes, String> {
     let uri: Uri = uri.parse().map_err(|_| "not a URI".to_owned())?;
-    let host = uri.host().ok_or("no host")?.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let host = uri.host().ok_or("the URI has no host")?.trim_start_matches('[').trim_end_matches(']').to_owned();
     let is_tls = match uri.scheme_str() {
         Some("https") => true,
         Some("http") => false,
-        _ => return Err("neither http nor https".to_owned()),
+        _ => return Err("the scheme is neither http nor https".to_owned()),
     };
     let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
     let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|error| error.to_string())?;

@@ -18,7 +18,7 @@ const LEEWAY: i64 = 300;
 /// # Errors
 /// The reason why the API server would reject the token.
 pub(super) fn check(token: &str, audiences: &[String], now: Timestamp) -> Result<Option<Timestamp>, &'static str> {
-    const NO_JWT: &str = "it is no JWT";
+    const NO_JWT: &str = "it is not a JWT";
     let mut parts = token.split('.');
     let (Some(header), Some(claims), Some(signature), None) = (parts.next(), parts.next(), parts.next(), parts.next())
     else {
@@ -33,11 +33,11 @@ pub(super) fn check(token: &str, audiences: &[String], now: Timestamp) -> Result
     }
     // Tokens of Secrets have neither an expiry nor an audience.
     let claims: Map<String, Value> =
-        serde_json::from_slice(&decode(claims)?).map_err(|_| "its claims cannot be read")?;
+        serde_json::from_slice(&decode(claims)?).map_err(|_| "its claims cannot be parsed")?;
     let [end, audience] = ["exp", "aud"].map(|name| claims.get(name).unwrap_or(&Value::Null));
     let expires = expiry_of_claims(end);
     if expires.is_none() && !end.is_null() {
-        return Err("its claims cannot be read");
+        return Err("its claims cannot be parsed");
     }
     if expires.is_some_and(|expires| expires.as_second().saturating_add(LEEWAY) < now.as_second()) {
         return Err("it has expired");
@@ -81,18 +81,18 @@ mod tests {
             (signed(json!({"aud": ["istio-ca"], "exp": at - 3600})), Err("it has expired")),
             (signed(json!({"aud": "other", "exp": at + 60})), Err("it is for another audience")),
             (signed(json!({"aud": ["a", "b"]})), Err("it is for another audience")),
-            (signed(json!({"exp": "soon"})), Err("its claims cannot be read")),
-            (signed(json!(null)), Err("its claims cannot be read")),
-            (signed(json!([])), Err("its claims cannot be read")),
+            (signed(json!({"exp": "soon"})), Err("its claims cannot be parsed")),
+            (signed(json!(null)), Err("its claims cannot be parsed")),
+            (signed(json!([])), Err("its claims cannot be parsed")),
             (token(&json!({"alg": "none"}), &json!({}), "c2ln"), Err("it is not signed")),
             (token(&json!({"alg": "RS256"}), &json!({}), ""), Err("it is not signed")),
-            (token(&json!({}), &json!({}), "c2ln"), Err("it is no JWT")),
-            (String::new(), Err("it is no JWT")),
-            ("x".repeat(16 << 10), Err("it is no JWT")),
-            ("a.b".to_owned(), Err("it is no JWT")),
-            ("a.b.c.d".to_owned(), Err("it is no JWT")),
-            ("!.e30.c2ln".to_owned(), Err("it is no JWT")),
-            (format!("{}x", signed(json!({}))), Err("it is no JWT")),
+            (token(&json!({}), &json!({}), "c2ln"), Err("it is not a JWT")),
+            (String::new(), Err("it is not a JWT")),
+            ("x".repeat(16 << 10), Err("it is not a JWT")),
+            ("a.b".to_owned(), Err("it is not a JWT")),
+            ("a.b.c.d".to_owned(), Err("it is not a JWT")),
+            ("!.e30.c2ln".to_owned(), Err("it is not a JWT")),
+            (format!("{}x", signed(json!({}))), Err("it is not a JWT")),
         ] {
             assert_eq!(check(&token, &ours, now).map(drop), expected, "{token}");
         }

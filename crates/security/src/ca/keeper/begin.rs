@@ -60,7 +60,8 @@ async fn without_files(config: &KeeperConfig) -> Result<Begun, KeeperError> {
         && was_in_force(config, &config.rotation, &set)?
     {
         let place = config.plugged_in.place();
-        let problem = format!("the CA's files in {place} are gone; the last one is kept in {:?}", config.rotation);
+        let problem =
+            format!("the CA's files in {place} no longer exist; the last CA is stored in {:?}", config.rotation);
         tracing::error!(problem, "keeping the last plugged-in CA");
         let store = config.rotation.clone();
         return Ok(Begun { store, set, version, found: None, problem: Some(problem) });

@@ -30,7 +30,7 @@ pub enum RotateError {
     #[error("{0}")]
     Failed(String),
     /// This control plane has no keeper.
-    #[error("this server has no CA whose roots could be rotated")]
+    #[error("this server has no CA, so there are no roots to rotate")]
     NoKeeper,
 }
 

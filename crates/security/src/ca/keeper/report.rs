@@ -74,14 +74,21 @@ pub(super) fn of_others(
                 let unnamed = report.missing.saturating_sub(report.named.len());
                 missing.extend(report.named);
                 if unnamed > 0 {
-                    missing.push(Missing { who: replica(), why: format!("{unnamed} more of its proxies lack them") });
+                    missing.push(Missing {
+                        who: replica(),
+                        why: format!("{unnamed} more of its proxies do not trust them"),
+                    });
                 }
             }
             (false, true) => {
-                missing.push(Missing { who: replica(), why: "it does not trust the roots itself yet".to_owned() });
+                missing.push(Missing {
+                    who: replica(),
+                    why: "the replica itself does not trust the roots yet".to_owned(),
+                });
             }
             (false, false) if since + REPLICA_TTL >= now && at + HEARTBEAT_TTL >= now => {
-                missing.push(Missing { who: replica(), why: "it has not told of its proxies yet".to_owned() });
+                missing
+                    .push(Missing { who: replica(), why: "the replica has not reported its proxies yet".to_owned() });
             }
             (false, false) => {}
         }
@@ -184,7 +191,7 @@ mod tests {
         let present = || text(&[], "old", now());
         let since = now() + REPLICA_TTL * 10;
         let waited = missing(present(), "old and new", since, since + REPLICA_TTL / 2);
-        assert_eq!(waited[0].why, "it has not told of its proxies yet");
+        assert_eq!(waited[0].why, "the replica has not reported its proxies yet");
         assert_eq!(missing(present(), "old and new", since, since + REPLICA_TTL * 2), [], "it has had its time");
         let later = now() + HEARTBEAT_TTL * 2;
         assert_eq!(missing(present(), "old and new", later, later), [], "it is forgotten");

@@ -202,7 +202,7 @@ async fn a_ca_that_is_replaced_while_nobody_runs_is_distributed_before_it_signs(
     std::fs::remove_dir_all(folder.path().join("cacerts")).unwrap();
     let (signing, trusted, _, problem) = after_start(config(folder.path())).await;
     assert_eq!((signing, trusted), (fingerprint(&one), 1));
-    assert!(problem.unwrap().contains("are gone"));
+    assert!(problem.unwrap().contains("no longer exist"));
 }
 
 #[tokio::test]
@@ -272,11 +272,11 @@ async fn a_damaged_folder_is_named_with_what_is_wrong() {
     };
     let torn = &whole[..whole.len() / 2];
     for (content, reason) in [
-        (torn, "ends too early, at line 1"),
+        (torn, "ends unexpectedly, at line 1"),
         (b"", "is empty"),
-        (b"[]", "is no JSON object of texts"),
+        (b"[]", "is not a JSON object of strings"),
         (b"{}", "has no entry \"ca-key.pem\""),
-        (b"{\"ca-key.pem\":\"%%\"}", "entry \"ca-key.pem\" is no base64"),
+        (b"{\"ca-key.pem\":\"%%\"}", "entry \"ca-key.pem\" is not base64"),
         (&empty_key("ca-key.pem"), "entry \"ca-key.pem\" is empty"),
     ] {
         std::fs::write(&path, content).unwrap();

@@ -125,7 +125,7 @@ fn has_subject(subject: &X509Name<'_>) -> bool {
 /// Checks that a certificate is for an identity and a key only.
 pub(super) fn leaf(leaf: &CertificateDer<'_>, identity: &Identity, key: &[u8]) -> Result<(), RegistrationError> {
     let wrong = RegistrationError::Wrong;
-    let unreadable = || wrong("not readable");
+    let unreadable = || wrong("malformed");
     let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
     if leaf.public_key().raw != key {
         return Err(wrong("for another key"));
@@ -136,7 +136,7 @@ pub(super) fn leaf(leaf: &CertificateDer<'_>, identity: &Identity, key: &[u8]) -
     let names = leaf.subject_alternative_name().map_err(|_| unreadable())?;
     let names = names.map_or(&[][..], |names| &names.value.general_names);
     if !matches!(names, [GeneralName::URI(uri)] if *uri == identity.to_string()) {
-        return Err(wrong("for somebody else"));
+        return Err(wrong("for another identity"));
     }
     // Signers may add subject attributes, but not names that an API server would accept as user or group of Kubernetes.
     let names_user = leaf.subject().iter_attributes().any(|attribute| {
@@ -144,17 +144,17 @@ pub(super) fn leaf(leaf: &CertificateDer<'_>, identity: &Identity, key: &[u8]) -
         is_name && attribute.as_str().map_or(true, |text| text.starts_with(KUBERNETES))
     });
     if names_user {
-        return Err(wrong("for a user or group of Kubernetes, too"));
+        return Err(wrong("also for a Kubernetes user or group"));
     }
     let usage = leaf.key_usage().map_err(|_| unreadable())?;
     if usage.is_some_and(|usage| !usage.value.digital_signature() || usage.value.key_cert_sign()) {
-        return Err(wrong("not for digital signatures, or for signing others"));
+        return Err(wrong("not usable for digital signatures, or a CA certificate"));
     }
     let extended = leaf.extended_key_usage().map_err(|_| unreadable())?;
     let is_for_both =
         |usage: &x509_parser::extensions::ExtendedKeyUsage<'_>| usage.any || usage.client_auth && usage.server_auth;
     if extended.is_some_and(|usage| !is_for_both(usage.value)) {
-        return Err(wrong("not for both clients and servers"));
+        return Err(wrong("not usable for both client and server authentication"));
     }
     Ok(())
 }
@@ -257,12 +257,12 @@ mod tests {
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         encipherment.key_usages = vec![KeyUsagePurpose::KeyEncipherment];
         for (made, part) in [
-            (params(&["spiffe://cluster.local/ns/shop/sa/admin"], &[]), "somebody else"),
-            (params(&[OWN, "web.example"], &[]), "somebody else"),
-            (params(&[OWN], &[(DnType::OrganizationName, "system:masters")]), "of Kubernetes"),
-            (params(&[OWN], &[(DnType::CommonName, "system:admin")]), "of Kubernetes"),
+            (params(&["spiffe://cluster.local/ns/shop/sa/admin"], &[]), "another identity"),
+            (params(&[OWN, "web.example"], &[]), "another identity"),
+            (params(&[OWN], &[(DnType::OrganizationName, "system:masters")]), "a Kubernetes user or group"),
+            (params(&[OWN], &[(DnType::CommonName, "system:admin")]), "a Kubernetes user or group"),
             (ca, "a CA's"),
-            (server, "clients and servers"),
+            (server, "client and server authentication"),
             (encipherment, "digital signatures"),
         ] {
             let refused = check(made).unwrap_err();

@@ -46,7 +46,7 @@ impl Registration {
         let request = params.serialize_request(&key)?.pem()?;
         let chain = self.put(&request, &USAGES, signer, lifetime, &names.join(",")).await?;
         let chain = certificates(&String::from_utf8_lossy(&chain), "the signer's chain")?;
-        let leaf = chain.first().ok_or(RegistrationError::Wrong("not there"))?;
+        let leaf = chain.first().ok_or(RegistrationError::Wrong("missing"))?;
         check_names(leaf, names)?;
         check_rooted(leaf, &chain, &certificates(&roots, "the signer's roots")?)?;
         Ok(ServerChain { chain, key: PrivatePkcs8KeyDer::from(key.serialize_der()), roots })
@@ -72,7 +72,7 @@ impl ServerChain {
 
 /// Checks that a certificate has all of these names: clients that connect by a missing name would reject it.
 fn check_names(leaf: &CertificateDer<'_>, names: &[String]) -> Result<(), RegistrationError> {
-    let unreadable = || RegistrationError::Wrong("not readable");
+    let unreadable = || RegistrationError::Wrong("malformed");
     let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
     let found = leaf.subject_alternative_name().map_err(|_| unreadable())?;
     let found = found.map_or(&[][..], |found| &found.value.general_names);
@@ -88,5 +88,5 @@ fn check_names(leaf: &CertificateDer<'_>, names: &[String]) -> Result<(), Regist
                 || matches!(one, GeneralName::IPAddress(known) if *known == octets)
         })
     };
-    if names.iter().all(has) { Ok(()) } else { Err(RegistrationError::Wrong("not for all of the server's names")) }
+    if names.iter().all(has) { Ok(()) } else { Err(RegistrationError::Wrong("not valid for all names of the server")) }
 }

@@ -45,7 +45,7 @@ pub(super) fn load(folder: &Path) -> Result<KeptFiles, RootStoreError> {
         let path = folder.join(name);
         if let Some(bytes) = read(&path)? {
             if bytes.trim_ascii().is_empty() {
-                return Err(damaged(&path, "is empty; put it back, or remove it and the files beside it"));
+                return Err(damaged(&path, "is empty; restore it, or remove it and the files beside it"));
             }
             files.insert(name.to_owned(), SecretBytes::new(bytes));
         }
@@ -55,18 +55,18 @@ pub(super) fn load(folder: &Path) -> Result<KeptFiles, RootStoreError> {
 
 /// Parses the file with all content. The content is secret, so errors contain positions only.
 fn parse(path: &Path, all: &[u8]) -> Result<KeptFiles, RootStoreError> {
-    let advice = format!("put it back, or remove it, and {} and {} count", PLAIN[0], PLAIN[1]);
+    let advice = format!("restore it, or remove it to use {} and {}", PLAIN[0], PLAIN[1]);
     if all.trim_ascii().is_empty() {
         return Err(damaged(path, format!("is empty; {advice}")));
     }
     let texts: BTreeMap<String, String> = serde_json::from_slice(all).map_err(|error| {
-        let what = if error.is_eof() { "ends too early" } else { "is no JSON object of texts" };
+        let what = if error.is_eof() { "ends unexpectedly" } else { "is not a JSON object of strings" };
         damaged(path, format!("{what}, at line {} column {}; {advice}", error.line(), error.column()))
     })?;
     let mut files = KeptFiles::new();
     for (name, text) in texts {
         let bytes =
-            STANDARD.decode(text).map_err(|_| damaged(path, format!("entry {name:?} is no base64; {advice}")))?;
+            STANDARD.decode(text).map_err(|_| damaged(path, format!("entry {name:?} is not base64; {advice}")))?;
         if bytes.is_empty() && PLAIN.contains(&name.as_str()) {
             return Err(damaged(path, format!("entry {name:?} is empty; {advice}")));
         }

@@ -61,19 +61,22 @@ fn objects_come_change_and_go_with_their_file() {
 fn the_first_of_two_definitions_holds_until_it_goes() {
     let mut told = Events::default();
     assert_eq!(told.put("b", &namespace("x", "b")), ["+x b"]);
-    assert_eq!(told.put("c", &namespace("x", "c")), ["c:1: Namespace x: is defined in b:1 already, which holds"]);
+    assert_eq!(
+        told.put("c", &namespace("x", "c")),
+        ["c:1: Namespace x: is already defined in b:1, which takes precedence"]
+    );
     assert_eq!(
         told.put("a", &namespace("x", "a")),
         [
             "~x a",
-            "b:1: Namespace x: is defined in a:1 already, which holds",
-            "c:1: Namespace x: is defined in a:1 already, which holds"
+            "b:1: Namespace x: is already defined in a:1, which takes precedence",
+            "c:1: Namespace x: is already defined in a:1, which takes precedence"
         ]
     );
     assert_eq!(told.remove("b"), ["b well"]);
     assert_eq!(told.remove("a"), ["~x c", "c well"]);
     let twice = namespace("x", "1") + &namespace("x", "2");
-    assert_eq!(told.put("c", &twice), ["~x 1", "c:5: Namespace x: is defined in c:1 already, which holds"]);
+    assert_eq!(told.put("c", &twice), ["~x 1", "c:5: Namespace x: is already defined in c:1, which takes precedence"]);
 }
 
 #[test]

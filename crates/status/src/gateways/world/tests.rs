@@ -71,24 +71,24 @@ fn only_gateways_of_this_control_plane_have_objects() {
     let kinds: Vec<_> = fixture.objects().iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect();
     assert_eq!(kinds, ["ServiceAccount", "Deployment", "Service"]);
     for (meta, spec, reason) in [
-        (json!({}), json!({ "gatewayClassName": "other" }), "its class is another controller's"),
-        (json!({}), json!({ "gatewayClassName": "istio-remote" }), "its class has no proxies here"),
+        (json!({}), json!({ "gatewayClassName": "other" }), "its GatewayClass belongs to another controller"),
+        (json!({}), json!({ "gatewayClassName": "istio-remote" }), "no proxies are deployed for its GatewayClass"),
         (
             json!({}),
             json!({ "addresses": [{ "type": "Hostname", "value": "a" }] }),
-            "its address says that somebody else deploys it",
+            "its address refers to a manual deployment",
         ),
         (
             json!({}),
             json!({ "addresses": [{ "value": "192.0.2.1" }, { "value": "192.0.2.2" }] }),
-            "its address says that somebody else deploys it",
+            "its address refers to a manual deployment",
         ),
         (json!({}), json!({ "addresses": [{ "type": "IPAddress", "value": "192.0.2.1" }] }), ""),
-        (json!({ "labels": { "istio.io/rev": "b" } }), json!({}), "it is of another revision"),
+        (json!({ "labels": { "istio.io/rev": "b" } }), json!({}), "it belongs to another revision"),
         (
             json!({ "annotations": { "gateway.istio.io/controller-version": "6" } }),
             json!({}),
-            "a later controller has it",
+            "a newer controller version manages it",
         ),
         (json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }), json!({}), "it is being deleted"),
     ] {
@@ -99,12 +99,12 @@ fn only_gateways_of_this_control_plane_have_objects() {
     fixture.gateway(&json!({}), &json!({}));
     let class = json!({ "metadata": { "name": "istio" }, "spec": { "controllerName": "example.com/theirs" } });
     fixture.put(Source::Classes, class);
-    assert_eq!(fixture.reason(), "its class is another controller's");
+    assert_eq!(fixture.reason(), "its GatewayClass belongs to another controller");
     let class = json!({ "metadata": { "name": "istio" }, "spec": { "controllerName": "istio.io/gateway-controller" } });
     fixture.put(Source::Classes, class);
     fixture.put(Source::Namespaces, json!({ "metadata": { "name": "shop", "labels": { "istio.io/rev": "b" } } }));
     assert!(fixture.is_due());
-    assert_eq!(fixture.reason(), "it is of another revision");
+    assert_eq!(fixture.reason(), "it belongs to another revision");
     fixture.put(
         Source::TagServices,
         json!({ "metadata": { "name": "t", "namespace": "istio-system", "labels": { "istio.io/rev": "default", "istio.io/tag": "b" } } }),
@@ -114,7 +114,7 @@ fn only_gateways_of_this_control_plane_have_objects() {
     let namespace = serde_json::from_value(json!({ "metadata": { "name": "shop" } })).unwrap();
     fixture.world.take(Source::Namespaces, Event::Delete(namespace));
     fixture.gateway(&json!({ "labels": { "istio.io/rev": "c" } }), &json!({}));
-    assert_eq!(fixture.reason(), "it is of another revision", "though its namespace is not known");
+    assert_eq!(fixture.reason(), "it belongs to another revision", "though its namespace is not known");
 }
 
 #[test]

@@ -185,12 +185,12 @@ fn check(scraping: &Scraping, agent_port: &str) -> Result<(), InjectError> {
     for port in ports {
         let fault = |reason: &str| Err(InjectError::Prometheus(format!("port {port:?} {reason}")));
         let number = port.strip_prefix('+').unwrap_or(port).parse::<u16>().ok().filter(|number| *number != 0);
-        let Some(number) = number else { return fault("is not a port; write a number from 1 to 65535") };
+        let Some(number) = number else { return fault("is not a port; use a number from 1 to 65535") };
         if number.to_string() == agent_port {
-            return fault("is the agent's own");
+            return fault("is used by the agent");
         }
         if let Some((_, what)) = OWN_PORTS.iter().find(|(own, _)| *own == number) {
-            return fault(&format!("is Istio's own: {what}"));
+            return fault(&format!("is used by Istio: {what}"));
         }
     }
     Ok(())

@@ -26,7 +26,7 @@ pub(super) fn adapt(trees: &mut Trees, main: &str, known: &dyn Fn(&str) -> bool)
     }
     let nodes = written_out(&calls, main, &mut BTreeSet::new())?;
     if nodes > MAX_NODES {
-        Err(format!("it has {nodes} parts with all that it calls, at most {MAX_NODES} are taken"))
+        Err(format!("it has {nodes} nodes including all called templates; the maximum is {MAX_NODES}"))
     } else {
         Ok(())
     }
@@ -38,7 +38,7 @@ fn written_out(
     name: &str,
     above: &mut BTreeSet<String>,
 ) -> Result<usize, String> {
-    let Some((own, called)) = calls.get(name) else { return Err(format!("there is no template {name:?}")) };
+    let Some((own, called)) = calls.get(name) else { return Err(format!("unknown template {name:?}")) };
     if !above.insert(name.to_owned()) {
         return Err(format!("template {name:?} calls itself"));
     }
@@ -106,7 +106,7 @@ impl Walk<'_> {
                 Ok(())
             }
             Expr::Identifier(pos, name) if !(self.known)(name) => {
-                Err(format!("line {}: there is no function {name:?}", pos.line))
+                Err(format!("line {}: unknown function {name:?}", pos.line))
             }
             Expr::Identifier(..) => Ok(()),
             Expr::Pipe(_, pipe) => self.pipe(pipe),

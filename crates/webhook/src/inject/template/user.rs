@@ -62,7 +62,7 @@ impl UserTemplate {
     /// When the text is not a template, calls unknown functions or templates, or may not terminate.
     pub(super) fn parse(text: &str, functions: &FuncMap) -> Result<Self, String> {
         if text.len() > MAX_TEXT {
-            return Err(format!("it has {} bytes, at most {MAX_TEXT} are taken", text.len()));
+            return Err(format!("it has {} bytes; the maximum is {MAX_TEXT}", text.len()));
         }
         let parsed = Template::new(MAIN).parse(&without_comments(text)).map_err(|error| error.to_string())?;
         let named = parsed.templates();
@@ -85,7 +85,7 @@ impl UserTemplate {
         let mut output = Output::default();
         if self.0.lookup(MAIN).is_some() {
             self.0.execute_template_fmt(&mut output, MAIN, data).map_err(|error| match error {
-                gotmpl::TemplateError::Write => format!("it writes more than {MAX_BYTES} bytes"),
+                gotmpl::TemplateError::Write => format!("its output exceeds {MAX_BYTES} bytes"),
                 error => error.to_string(),
             })?;
         }
@@ -103,10 +103,10 @@ impl UserTemplate {
             match yaml::parse_last_wins(document.text, Schema::V1_1) {
                 Ok(Value::Null) => {}
                 Ok(object @ Value::Object(_)) => objects.push(object),
-                Ok(_) => return Err(format!("line {} of what it writes is no object", document.lines_before + 1)),
+                Ok(_) => return Err(format!("line {} of its output is not an object", document.lines_before + 1)),
                 Err(error) => {
                     let line = document.text.lines().nth(error.line.saturating_sub(1)).unwrap_or_default();
-                    return Err(format!("what it writes is not YAML: {error}: {}", line.trim()));
+                    return Err(format!("its output is not YAML: {error}: {}", line.trim()));
                 }
             }
         }
@@ -123,15 +123,15 @@ impl UserTemplate {
         let overlay = match yaml::parse_last_wins(&text, Schema::V1_1) {
             Ok(Value::Null) => Value::Object(serde_json::Map::new()),
             Ok(overlay @ Value::Object(_)) => overlay,
-            Ok(_) => return Err("what it writes is not an object".to_owned()),
+            Ok(_) => return Err("its output is not an object".to_owned()),
             Err(error) => {
                 let line = text.lines().nth(error.line.saturating_sub(1)).unwrap_or_default();
-                return Err(format!("what it writes is not YAML: {error}: {}", line.trim()));
+                return Err(format!("its output is not YAML: {error}: {}", line.trim()));
             }
         };
         // Unknown fields are allowed, because they may be from a newer version of Kubernetes; wrong types are rejected.
         serde_json::from_value::<Pod>(clean(overlay.clone()))
-            .map_err(|error| format!("what it writes is no part of a pod: {error}"))?;
+            .map_err(|error| format!("its output does not fit the Pod schema: {error}"))?;
         Ok(overlay)
     }
 }

@@ -51,7 +51,7 @@ impl Visitor<'_> for TextVisitor {
     type Value = Text;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text, a number or a boolean")
+        f.write_str("a string, a number or a boolean")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {

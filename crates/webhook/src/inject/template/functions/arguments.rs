@@ -29,7 +29,7 @@ pub(super) fn printed(value: &Value) -> Result<String> {
         return Ok(value.to_string());
     }
     let mut output = Output::default();
-    write!(output, "{value}").map_err(|_| fault("a text is too long"))?;
+    write!(output, "{value}").map_err(|_| fault("a string is too long"))?;
     Ok(output.into_text())
 }
 
@@ -75,7 +75,7 @@ pub(super) fn as_map(value: &Value) -> Result<Arc<Entries>> {
     match value {
         Value::Map(entries) => Ok(Arc::clone(entries)),
         Value::Nil => Ok(Arc::default()),
-        other => Err(fault(format!("a map is wanted, not {}", other.type_name()))),
+        other => Err(fault(format!("expected a map, not {}", other.type_name()))),
     }
 }
 
@@ -86,7 +86,7 @@ pub(super) fn map_at(args: &[Value], index: usize) -> Result<Arc<Entries>> {
 
 /// Returns a string if it is within the limit.
 pub(super) fn bounded(result: String) -> Result<Value> {
-    if result.len() > MAX_BYTES { Err(fault("a text is too long")) } else { Ok(text(result)) }
+    if result.len() > MAX_BYTES { Err(fault("a string is too long")) } else { Ok(text(result)) }
 }
 
 pub(super) fn bounded_list(result: Vec<Value>) -> Result<Value> {

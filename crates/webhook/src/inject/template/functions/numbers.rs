@@ -26,7 +26,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
 /// Divides a number by another.
 fn divided(args: &[Value], by: fn(i64, i64) -> Option<i64>) -> Result<Value> {
     let outcome = by(as_int(at(args, 0)?), as_int(at(args, 1)?));
-    outcome.map(Value::Int).ok_or_else(|| fault("a division by zero"))
+    outcome.map(Value::Int).ok_or_else(|| fault("division by zero"))
 }
 
 /// The numbers from `start` up or down to `end`, excluding `end`.

@@ -59,7 +59,7 @@ fn printf(args: &[Value]) -> Result<Value> {
             match signs.next() {
                 Some(flag @ ('0'..='9' | '.' | '-' | '+' | ' ' | '#')) => flags.push(flag),
                 Some(verb) => break verb,
-                None => return Err(fault("a format ends within a verb")),
+                None => return Err(fault("a format string ends within a verb")),
             }
         };
         if verb == '%' {
@@ -87,7 +87,7 @@ fn formatted(verb: char, flags: &str, value: &Value) -> Result<String> {
             let number = value.as_float().or_else(|| printed(value).ok()?.parse().ok()).unwrap_or_default();
             format!("{number:.digits$}")
         }
-        _ => return Err(fault(format!("the verb %{verb} is unknown"))),
+        _ => return Err(fault(format!("unknown format verb %{verb}"))),
     })
 }
 
@@ -97,9 +97,9 @@ fn padded(flags: &str, part: &str) -> Result<String> {
     let (left, width) = width.strip_prefix('-').map_or((false, width), |width| (true, width));
     let zero = width.starts_with('0');
     let width: usize =
-        if width.is_empty() { 0 } else { width.parse().map_err(|_| fault("a format has no such width"))? };
+        if width.is_empty() { 0 } else { width.parse().map_err(|_| fault("unsupported width in a format string"))? };
     if width > 1_000 {
-        return Err(fault("a format is too wide"));
+        return Err(fault("the width in a format string is too large"));
     }
     Ok(match (left, zero) {
         (true, _) => format!("{part:<width$}"),

@@ -38,7 +38,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("repeat", |args| {
         let (times, part) = (length_at(args, 0)?.min(MAX_REPEAT), text_at(args, 1)?);
         if part.len().saturating_mul(times) > super::super::output::MAX_BYTES {
-            return Err(fault("a text is too long"));
+            return Err(fault("a string is too long"));
         }
         bounded(part.repeat(times))
     }),
@@ -130,7 +130,7 @@ fn replace(args: &[Value]) -> Result<Value> {
     let (old, new, whole) = (text_at(args, 0)?, text_at(args, 1)?, text_at(args, 2)?);
     let growth = whole.matches(old.as_str()).count().saturating_mul(new.len());
     if whole.len().saturating_add(growth) > 2 * super::super::output::MAX_BYTES {
-        return Err(fault("a text is too long"));
+        return Err(fault("a string is too long"));
     }
     bounded(whole.replace(old.as_str(), &new))
 }
