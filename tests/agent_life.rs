@@ -64,7 +64,7 @@ const MESH: &str = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmeta
     endpoints: [{address: 127.0.0.1}]}\n";
 
 #[tokio::test]
-async fn envoy_gets_ready_by_the_agent_and_drains_when_the_agent_is_told_to_end() -> Result<()> {
+async fn envoy_becomes_ready_and_drains_when_the_agent_terminates() -> Result<()> {
     let server = Server::with_mesh(MESH).await?;
     let mut pod = Pod::start(&server, &[])?;
     pod.wait_ready().await?;
@@ -95,7 +95,7 @@ async fn envoy_does_not_outlive_an_agent_that_is_killed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_agent_ends_with_envoys_code_and_at_once_when_asked_over_http() -> Result<()> {
+async fn the_agent_exits_with_envoys_code_and_on_quitquitquit() -> Result<()> {
     let server = Server::with_mesh(MESH).await?;
     // Longer than the end of the agent is waited for.
     let settings = json!({"terminationDrainDuration": "60s"});

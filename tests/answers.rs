@@ -82,7 +82,7 @@ fn edited(file: &str, edits: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn shells_and_man_are_told_of_every_command() {
+fn completions_and_man_pages_cover_every_command() {
     for shell in ["bash", "zsh", "fish"] {
         let (text, code) = told(&["completions", shell]);
         assert_eq!(code, 0);
@@ -100,7 +100,7 @@ fn shells_and_man_are_told_of_every_command() {
 }
 
 #[test]
-fn a_doctor_without_a_patient_says_so() {
+fn doctor_without_a_control_plane_fails_with_a_reason() {
     let (text, code) = told(&["doctor", "--address", "127.0.0.1:1"]);
     assert!(code == 1 && text.contains("next: kubectl get pods -n istio-system -l app=istiod"), "{text}");
 }

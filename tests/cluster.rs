@@ -123,7 +123,7 @@ async fn lose_nothing_while_all_changes(mesh: &mut Mesh, stages: &mut Stages) ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_running_istiod_is_swapped_for_navarch_and_back_and_nothing_is_lost() -> Result<()> {
+async fn istiod_is_replaced_by_navarch_and_back_without_failed_requests() -> Result<()> {
     if let Some(why) = node::missing(root()) {
         navarch_testkit::skip::skip(&why);
         return Ok(());

@@ -178,7 +178,7 @@ async fn debug_pages_can_be_switched_off() {
 }
 
 #[tokio::test]
-async fn request_asks_the_control_plane_beside() {
+async fn request_queries_the_local_control_plane() {
     let navarch = start(&[], &[]).await;
     let port = format!("--port={}", navarch.monitoring.port());
     let ask = |words: &[&str]| {
@@ -232,7 +232,7 @@ fn kubeconfig_is_read_where_there_is_one() {
 }
 
 #[tokio::test]
-async fn what_has_no_effect_is_said_once_by_name() {
+async fn ignored_flags_and_variables_are_logged_once() {
     let arguments = [
         "--log_output_level=default:info,nobody:debug",
         "--log_stacktrace_level=default:none",
@@ -291,7 +291,7 @@ async fn what_has_no_effect_is_said_once_by_name() {
 }
 
 #[tokio::test]
-async fn before_the_first_reading_nothing_is_answered_and_sigterm_is_obeyed() {
+async fn before_the_first_sync_it_is_unready_and_handles_sigterm() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
     let [grpc, secure, https, http, monitoring] = [(); 5].map(|()| format!("127.0.0.1:{}", ports::free().unwrap()));

@@ -257,17 +257,17 @@ fn assert_flat([small, large]: [Settled; 2], computed: u64, growth: u64, looks: 
 }
 
 #[test]
-fn a_changed_route_costs_its_own_virtual_host_and_its_own_status() {
+fn a_changed_route_recomputes_only_its_virtual_host_and_status() {
     assert_flat(in_both(&[Form::Apart], routes, |turn| vec![own_route(77, turn)]), 40, 4, 300);
 }
 
 #[test]
-fn a_changed_route_costs_the_table_that_it_stands_in() {
+fn a_changed_route_recomputes_only_its_route_table() {
     assert_flat(in_both(&[Form::Whole], routes, |turn| vec![own_route(77, turn)]), 40, 4, 300);
 }
 
 #[test]
-fn a_route_that_comes_computes_little_anew_however_many_there_are() {
+fn an_added_route_recomputes_little_regardless_of_their_number() {
     for form in [Form::Whole, Form::Apart] {
         // Each table is looked at in parts, of which there are as many in both.
         let both = in_both(&[form], routes, |turn| vec![own_route(100_000 + turn, 0)]);
@@ -276,7 +276,7 @@ fn a_route_that_comes_computes_little_anew_however_many_there_are() {
 }
 
 #[test]
-fn a_route_of_a_listener_set_costs_no_more_where_there_are_more_sets() {
+fn the_cost_of_a_listener_set_route_is_independent_of_other_sets() {
     for form in [Form::Whole, Form::Apart] {
         assert_flat(in_both(&[form], sets, |turn| vec![route_of_set(3, 5, turn)]), 40, 4, 300);
         let both = in_both(&[form], sets, |turn| vec![route_of_set(3, 100 + turn, 0)]);
@@ -285,7 +285,7 @@ fn a_route_of_a_listener_set_costs_no_more_where_there_are_more_sets() {
 }
 
 #[test]
-fn a_route_configuration_says_that_virtual_hosts_come_apart_only_while_there_are_any() {
+fn a_route_configuration_enables_vhds_only_while_there_are_virtual_hosts() {
     let says_vhds = |edge: &Edge| {
         let all = edge.all();
         let of_port = all.iter().find(|((_, kind, name), _)| *kind == ResourceType::Route && name == "http.80");

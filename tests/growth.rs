@@ -82,7 +82,7 @@ fn lists_of_the_gateway_api_grow_in_proportion() {
 }
 
 #[test]
-fn all_else_grows_in_proportion() {
+fn other_lists_grow_in_proportion() {
     let others = ["ServiceEntr", "VirtualService", "DestinationRule"];
     judge(|case| case.reader == Reader::Sidecar && !others.iter().any(|name| case.name.contains(name)));
 }

@@ -76,7 +76,7 @@ fn sources_without_tests() -> Vec<PathBuf> {
 }
 
 #[test]
-fn nothing_depends_on_what_wires_it() {
+fn admin_and_server_do_not_depend_on_modules_that_wire_them() {
     // Between crates the compiler sees to it; these are modules of one crate.
     for (module, forbidden) in [
         ("admin", ["crate::server", "crate::cli", "navarch_agent"]),
@@ -162,7 +162,7 @@ fn plain_reads(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn files_are_read_by_the_one_function_that_neither_blocks_nor_goes_on_for_ever() {
+fn files_are_only_read_through_regular_file() {
     // The function itself; a command's arguments, where a FIFO is meant; a folder, to write it to the disk.
     let allowed =
         ["crates/api/src/regular_file.rs", "src/cli/reading.rs", "crates/security/src/ca/root_store/folder.rs"]

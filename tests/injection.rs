@@ -64,7 +64,7 @@ fn containers(pod: &Value) -> Vec<&Value> {
 const PODS: u32 = 400;
 
 #[test]
-fn any_pod_is_injected_once_and_keeps_what_is_the_users() {
+fn injection_is_idempotent_and_keeps_user_fields() {
     let config = ProptestConfig { cases: PODS, source_file: Some(file!()), ..ProptestConfig::default() };
     let (injected, again) = (Cell::new(0), Cell::new(0));
     let outcome = TestRunner::new(config).run(&(pods::pod(), installations::values()), |(pod, values)| {
@@ -97,7 +97,7 @@ fn any_pod_is_injected_once_and_keeps_what_is_the_users() {
 }
 
 #[test]
-fn a_broken_config_is_refused_and_the_one_before_it_stays() {
+fn an_invalid_config_is_rejected_and_the_previous_one_kept() {
     let good = default::inputs(&json!({}));
     let injector = Injector::new(&good).unwrap();
     let with = |config: &str| InjectorInputs { config: config.to_owned(), ..good.clone() };
@@ -223,7 +223,7 @@ fn rare_pods_come_out_as_istiod_has_them() {
 }
 
 #[test]
-fn what_has_a_template_of_pods_is_injected_offline() {
+fn workloads_with_pod_templates_are_injected_offline() {
     let template = json!({ "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "web" }] } });
     let job = json!({ "spec": { "template": template } });
     let mut list = json!({ "apiVersion": "v1", "kind": "List", "items": [

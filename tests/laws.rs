@@ -216,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn a_change_is_told_to_those_alone_whose_resources_it_changes(
+    fn a_change_is_pushed_only_to_proxies_whose_resources_change(
         objects in objects(20), mesh in 0..MESHES, changed in any::<prop::sample::Index>(), to in any::<Option<u32>>(),
     ) {
         let before = state_of(&objects, mesh);

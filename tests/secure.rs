@@ -140,7 +140,7 @@ async fn checks_can_be_made_stricter_and_laxer_and_secrets_stay_safe() -> Result
 }
 
 #[tokio::test]
-async fn strangers_and_bad_tokens_are_refused_in_words() -> Result<()> {
+async fn unauthenticated_clients_and_bad_tokens_are_rejected_with_a_reason() -> Result<()> {
     let server = Server::start().await?;
     let csr = openssl::request(server.folder(), &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])?;
     for (proof, reason) in [

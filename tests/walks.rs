@@ -110,7 +110,7 @@ fn splits_and_matches_lead_to_subsets() {
 }
 
 #[test]
-fn sources_are_told_apart_by_label_and_namespace() {
+fn requests_are_matched_by_source_label_and_namespace() {
     let mesh = shop().rule("DestinationRule", "shop", "reviews", SUBSETS).rule(
         "VirtualService",
         "shop",
@@ -196,7 +196,7 @@ fn failover_prefers_the_own_region_only_with_outlier_detection() {
 }
 
 #[test]
-fn egress_goes_where_a_service_entry_says() {
+fn egress_follows_service_entries() {
     let mesh = shop()
         .rule(
             "ServiceEntry",

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_inside_of_any_are_encoded_anew_as_well() {
+    fn messages_inside_any_are_reencoded() {
         let table = NameTable { table: (0..40).map(|i| (format!("host-{i}"), NameInfo::default())).collect() };
         let filter = Filter { name: "nested".to_owned(), config_type: Some(ConfigType::TypedConfig(pack(&table))) };
         assert_eq!(recoded(&filter), filter.encode_to_vec());

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_of_another_site_has_a_browser_ask_is_not_of_this_machine() {
+    fn cross_site_browser_requests_are_not_local() {
         for (said, is_of_another) in [
             (None, false),
             (Some("none"), false),

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_told_in_thousands() {
+    fn byte_counts_are_printed_with_decimal_units() {
         for (bytes, told) in [(0, "0B"), (999, "999B"), (1000, "1.0kB"), (1550, "1.5kB"), (2_000_000, "2.0MB")] {
             assert_eq!(byte_count(bytes), told);
         }

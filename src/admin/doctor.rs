@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_turned_away_is_told_by_port_and_reason() {
+    fn rejected_clients_are_reported_by_port_and_reason() {
         let (rejections, mut health) = (Rejections::default(), Health::default());
         turned_away(&rejections, &mut health);
         assert_eq!(health.findings, []);

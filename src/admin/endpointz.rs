@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn each_endpoint_stands_in_the_shard_of_its_registry() {
+    fn each_endpoint_is_in_the_shard_of_its_registry() {
         let endpoints = ServiceEndpoints {
             endpoints: vec![Arc::new(endpoint(0)), Arc::new(endpoint(80))],
             service_accounts: vec!["spiffe://td/ns/shop/sa/web".into()],

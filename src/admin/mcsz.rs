@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_switched_off_has_no_rows() {
+    fn disabled_features_have_no_rows() {
         assert_eq!(rows(&context(McsMode::Off)), Vec::<Value>::new());
         let exports = vec![one("east", "web", &json!({}), None), one("west", "web", &json!({}), None)];
         assert_eq!(rows(&context(McsMode::Exports)), exports, "imports are off");

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_telemetries_of_a_proxy_stand_where_istiod_has_them() {
+    fn telemetries_of_a_proxy_have_istiods_json_layout() {
         let telemetries = TelemetryDescription {
             root: Some(telemetry("istio-system", "mesh")),
             namespace: Some(telemetry("shop", "all")),

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subjects_stand_under_their_gauge() {
+    fn push_status_groups_subjects_by_metric() {
         let subject = |gauge, subject: &str| Notice::Subject { gauge, subject: subject.into() };
         let patched = Notice::Patched { filter: "shop/a".into(), kind: "cluster" };
         let notices = [subject("a", "x"), subject("a", "y"), subject("b", "x"), patched].into();

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unset_is_left_out_and_empty_rules_are_not() {
+    fn unset_fields_are_omitted_and_empty_rules_kept() {
         let mut value = json!({ "a": null, "b": "", "c": [], "rules": [{ "from": [], "to": null }], "zero": 0 });
         leave_out_unset(&mut value);
         assert_eq!(value, json!({ "rules": [{}], "zero": 0 }));

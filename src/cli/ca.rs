@@ -142,7 +142,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_status_says_who_is_missing() {
+    fn ca_status_lists_missing_proxies() {
         let status = json!({
             "phase": "distributing", "origin": "selfSigned", "keptIn": "istio-ca-secret",
             "roots": [{"role": "signing", "subject": "O=td", "fingerprint": "0123456789abcdef0123", "notAfter": "2036"}],

@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_is_asked_once_it_is_ready_and_until_it_is_to_end() {
+    fn only_ready_and_not_terminating_pods_are_queried() {
         let pod = |ready: &str, ends: Option<&str>| -> Pod {
             serde_json::from_value(json!({
                 "metadata": {"name": "istiod-1", "deletionTimestamp": ends},
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn no_kubeconfig_is_no_fault_unless_one_is_asked_for() {
+    fn a_missing_kubeconfig_is_an_error_only_if_requested() {
         let missing = Kubeconfig::read_from("/nowhere/kubeconfig").unwrap_err();
         assert!(is_missing(&missing) && is_missing(&KubeconfigError::FindPath));
         assert!(!is_missing(&KubeconfigError::CurrentContextNotSet));

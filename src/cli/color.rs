@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_say_how_it_stands_are_in_colour_and_nothing_else() {
+    fn only_status_words_are_colored() {
         let colors = Colors(true);
         assert_eq!(colors.answer("  WRONG  x WRONG\n"), "  \u{1b}[1;31mWRONG\u{1b}[0m  x WRONG\n");
         assert_eq!(colors.answer("      +  weight: 50\nrest"), "\u{1b}[32m      +  weight: 50\u{1b}[0m\nrest");

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_and_not_read_is_named() {
+    fn set_but_unread_variables_are_reported() {
         let variables = read(&[
             ("ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS", "true"),
             ("PILOT_HTTP10", "true"),

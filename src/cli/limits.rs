@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_set_is_the_default() {
+    fn unset_limits_have_defaults() {
         for unset in [None, Some(String::new())] {
             assert_eq!(limits(|_| unset.clone(), &flags(&[])).unwrap(), Limits::default());
         }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_is_spoken_of_until_it_is_over() {
+    fn progress_of_slow_commands_is_shown_until_they_end() {
         let paper = Paper::default();
         let progress = begin(&paper, Duration::ZERO);
         while !written(&paper).contains("asking … 0 s") {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_is_not() {
+    fn progress_of_fast_commands_is_not_shown() {
         let paper = Paper::default();
         drop(begin(&paper, Duration::from_mins(10)));
         assert_eq!(written(&paper), "");

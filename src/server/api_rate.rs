@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
+    fn a_burst_is_sent_at_once_and_the_rest_at_the_rate() {
         let rate = ApiRate { per_second: 10.0, burst: 3 };
         let limited = Limited::new((), Some(rate));
         let bucket = limited.bucket.unwrap();

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tasks_and_memory_are_told_under_gos_names() {
+    async fn tasks_and_memory_have_gos_metric_names() {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(GoMetrics::new(Handle::current())));
         let before = scraped(&registry)("go_goroutines");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn each_figure_stands_under_its_name() {
+    fn each_value_has_its_metric_name() {
         struct Fixed(Figures);
         impl fmt::Debug for Fixed {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

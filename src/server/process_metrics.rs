@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_process_is_told_of() {
+    fn process_metrics_are_exposed() {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(ProcessMetrics::new("1.2.3")));
         let mut text = String::new();

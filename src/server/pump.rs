@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_is_told_of_where_its_object_asks_for_stages_and_does_not_come_back() {
+    fn permanent_deletions_of_staged_objects_are_reported() {
         let (staged, read_anew, at_once) = (rule("a", "5%"), rule("b", "5%"), rule("c", "off"));
         let mut state = MeshState::new(Settings::default());
         state.apply([&staged, &read_anew, &at_once].map(|object| Change::Put(object.clone())));

@@ -386,7 +386,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changed_is_suspected_first_and_what_makes_services_last() {
+    fn recently_changed_objects_are_suspected_first_and_services_last() {
         let named = |kind, name: &str| ObjectRef { kind, name: NamespacedName::new("shop", name) };
         let entry = named(Kind::ServiceEntry, "entry");
         let (rule, edited) = (named(Kind::VirtualService, "rule"), named(Kind::DestinationRule, "edited"));

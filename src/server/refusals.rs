@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_counts_until_it_is_well() {
+    fn a_rejected_object_counts_until_it_is_accepted() {
         let mut registry = Registry::default();
         let mut refusals = Refusals::register(&mut registry);
         let place: Arc<str> = Arc::from("k8s://Gateway/shop/a");

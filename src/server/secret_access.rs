@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_answer_serves_all_is_renewed_and_goes_with_the_last_proxy() {
+    async fn access_reviews_are_shared_renewed_and_dropped_with_the_last_proxy() {
         let settings = Settings { secret_readers: SecretReaders::Reviewed, ..Settings::default() };
         let (push, _) = worker::start(settings, Debounce::default(), Arc::new(EnvoyTranslator)).unwrap();
         let fake = Arc::new(Fake { answer: Mutex::new(Ok(true)), asked: AtomicUsize::new(0) });

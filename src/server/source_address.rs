@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn mesh_config_says_how_to_go_there_and_what_to_ask() {
+    fn a_config_source_has_address_tls_and_subscribed_resources() {
         let tls_settings = Some(ClientTlsSettings { sni: "istiod.istio-system.svc".to_owned(), ..Default::default() });
         let subscribed_resources = vec![Resource::ServiceRegistry];
         let source =

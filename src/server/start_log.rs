@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_port_that_was_chosen_is_told_and_not_0() {
+    async fn the_bound_port_is_logged_instead_of_0() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let addresses = Addresses::of(&[("http", Some(listener)), ("grpc", None)]).unwrap();

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_tells_what_its_entry_needs() {
+    fn workload_metadata_is_read_from_the_proxy() {
         let metadata = json!({
             "NAMESPACE": "shop", "AUTO_REGISTER_GROUP": "vms", "WORKLOAD_ENTRY": "other", "NETWORK": "lan",
             "LABELS": { "app": "web" }, "ENABLE_HBONE": true,

@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn the_image_is_what_the_deployment_says() {
+    fn the_image_matches_the_deployment() {
         let deploy = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy"));
         let image = std::fs::read_to_string(deploy.join("Containerfile")).unwrap();
         let steps: Vec<(&str, &str)> =

@@ -92,7 +92,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(50);
 
     #[tokio::test]
-    async fn what_is_found_is_given_after_looks_that_did_not() {
+    async fn waiting_returns_the_first_found_value() {
         let mut looks = 0;
         let found = until_some("the third look", async || {
             looks += 1;
@@ -103,13 +103,13 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "not so after 50ms: the moon is blue; seen last: \"grey\"")]
-    async fn what_was_seen_last_is_told() {
+    async fn a_timeout_reports_the_last_observation() {
         until_some_within(SHORT, "the moon is blue", async || Err::<(), _>("grey")).await;
     }
 
     #[tokio::test]
     #[should_panic(expected = "the first look did not end")]
-    async fn a_look_that_does_not_end_is_told() {
+    async fn a_check_that_hangs_is_reported() {
         until_some_within(SHORT, "an answer", async || std::future::pending::<Result<(), ()>>().await).await;
     }
 }

@@ -209,7 +209,7 @@ fn is_complete(name: &str, pointer: &str, rows: &[Row]) {
 }
 
 #[test]
-fn every_value_of_the_control_plane_does_what_it_says_or_is_named() {
+fn every_chart_value_of_the_control_plane_is_tested_or_listed() {
     let rows = rows("navarch.txt");
     is_complete("navarch", "/_defaults", &rows);
     // Without effect is only what is warned of.
@@ -218,21 +218,21 @@ fn every_value_of_the_control_plane_does_what_it_says_or_is_named() {
 }
 
 #[test]
-fn every_value_of_gateways_does_what_it_says_or_is_named() {
+fn every_chart_value_of_gateways_is_tested_or_listed() {
     let rows = rows("gateway.txt");
     is_complete("gateway", "", &rows);
     try_all("gateway", &rows);
 }
 
 #[test]
-fn every_value_of_what_is_shared_does_what_it_says_or_is_named() {
+fn every_chart_value_of_the_base_chart_is_tested_or_listed() {
     let rows = rows("base.txt");
     is_complete("base", "", &rows);
     try_all("base", &rows);
 }
 
 #[test]
-fn what_is_set_goes_before_the_profile_and_this_before_the_defaults() {
+fn set_values_override_the_profile_and_the_profile_defaults() {
     let helm = Helm::find().unwrap();
     let settings = json!({"profile": "demo", "traceSampling": 3, "pilot": {"autoscaleEnabled": true}});
     let rendered = Rendered::of(&helm, &chart("navarch"), &settings).unwrap();

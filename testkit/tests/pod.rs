@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
 #[tokio::test]
-async fn a_pods_application_answers_and_asks_others() -> Result<()> {
+async fn a_test_pod_serves_and_sends_requests() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (port, socket) = (ports::free()?, folder.path().join("orders"));
     let arguments = ["web".to_owned(), port.to_string(), socket.display().to_string()];

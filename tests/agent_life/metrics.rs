@@ -357,7 +357,7 @@ async fn a_stock_envoys_requests_and_connections_are_counted_on_both_sides() -> 
 }
 
 #[tokio::test]
-async fn in_ambient_mode_a_server_knows_the_client_of_a_connection_as_well() -> Result<()> {
+async fn in_ambient_mode_server_tcp_metrics_have_the_client() -> Result<()> {
     let world = World::new().await?;
     let (_server, mesh) = world.start_with("", "PILOT_ENABLE_AMBIENT=true").await?;
     mesh.counts_connections(world.to.tcp).await

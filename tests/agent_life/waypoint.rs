@@ -166,7 +166,7 @@ async fn ask(client: &Workload, port: u16, bytes: &str, wanted: &str, pod: &Pod)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_through_a_waypoint_is_counted_with_who_asked_whom() -> Result<()> {
+async fn waypoint_metrics_have_source_and_destination() -> Result<()> {
     let _ports = ports::take(&INNER).await?;
     let server = Server::with_variables(&mesh(), "PILOT_ENABLE_AMBIENT=true").await?;
     let _application = application().await?;

@@ -94,7 +94,7 @@ async fn replicas_are_compared_with_each_other_and_with_this_machines_clock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_and_limits_are_told_and_every_line_says_where_it_is_explained() {
+async fn doctor_reports_certificates_and_limits_with_links() {
     let folder = crate::bookshop();
     let flags = ["--registries=".to_owned(), "--secure-grpc-addr=127.0.0.1:0".to_owned()];
     let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), folder.path(), &flags).await.unwrap();

@@ -68,7 +68,7 @@ fn edit(folder: &TempDir, weight: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_taken_an_object_and_who_has_not_is_told_exactly() {
+async fn applied_reports_exactly_which_proxies_acknowledged() {
     let (folder, navarch) = start().await;
     let mut manners = vec![Manner::Takes; 5];
     manners.push(Manner::Ignores);
@@ -97,7 +97,7 @@ async fn who_has_taken_an_object_and_who_has_not_is_told_exactly() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_live_plan_is_for_those_who_are_connected_and_changes_nothing() {
+async fn a_live_plan_covers_connected_proxies_and_changes_nothing() {
     let (folder, navarch) = start().await;
     let _sidecars = sidecars(&navarch, &[Manner::Takes; 3]).await;
     taken_by(&navarch, 3).await;
@@ -181,7 +181,7 @@ async fn the_first_reason_for_which_a_request_fails_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_proxies_are_asked_about_in_one_go() {
+async fn applied_covers_many_proxies_in_one_request() {
     let (folder, navarch) = start().await;
     let _sidecars = sidecars(&navarch, &[Manner::Takes; 300]).await;
     taken_by(&navarch, 300).await;
@@ -195,7 +195,7 @@ async fn many_proxies_are_asked_about_in_one_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_proxy_in_many_refuses_is_told_and_stays_in_force() {
+async fn a_rejection_by_one_of_many_proxies_is_reported_without_quarantine() {
     let (folder, navarch) = start().await;
     let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
     let _sidecars = sidecars(&navarch, &[Manner::Takes, Manner::Takes, refuses]).await;
@@ -224,7 +224,7 @@ async fn what_one_proxy_in_many_refuses_is_told_and_stays_in_force() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_proxies_refuse_is_quarantined_until_the_next_edit() {
+async fn rejected_objects_are_quarantined_until_the_next_edit() {
     let (folder, navarch) = start().await;
     let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
     let _sidecars = sidecars(&navarch, &[refuses, refuses]).await;
@@ -278,7 +278,7 @@ async fn refuse_first_routes(navarch: &Navarch) -> Vec<Sidecar> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_proxies_refuse_at_first_is_quarantined_too() {
+async fn objects_rejected_in_the_first_response_are_quarantined() {
     let (folder, navarch) = start().await;
     std::fs::write(folder.path().join("reviews-routing.yaml"), refused_rule()).unwrap();
     let sidecars = refuse_first_routes(&navarch).await;
@@ -292,7 +292,7 @@ async fn what_proxies_refuse_at_first_is_quarantined_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_never_good_is_left_out_where_proxies_refuse_it_at_first() {
+async fn a_rejected_object_without_a_good_version_is_omitted() {
     let folder = bookshop();
     std::fs::write(folder.path().join("reviews-routing.yaml"), refused_rule()).unwrap();
     let flags = ["--registries=".to_owned()];

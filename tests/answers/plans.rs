@@ -13,7 +13,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn a_changed_split_is_told_in_words_and_nothing_is_applied() {
+fn plan_describes_a_changed_split_and_applies_nothing() {
     let change =
         file(&edited("reviews-routing.yaml", &[("weight: 90", "weight: 50"), ("weight: 10\n", "weight: 50\n")]));
     let (change, sample) = (change.path().to_str().unwrap(), sample());
@@ -45,7 +45,7 @@ fn a_changed_split_is_told_in_words_and_nothing_is_applied() {
 }
 
 #[test]
-fn what_is_not_valid_is_refused_and_the_rest_is_tried() {
+fn plan_rejects_invalid_objects_and_evaluates_the_rest() {
     let change = file(&format!(
         "{}---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: bad, namespace: bookshop}}\n\
          spec: {{host: catalog, subsets: [{{labels: {{a: b}}}}]}}\n",
@@ -66,7 +66,7 @@ fn what_is_not_valid_is_refused_and_the_rest_is_tried() {
 }
 
 #[test]
-fn services_that_come_and_objects_that_go_are_told() {
+fn plan_reports_new_services_and_removed_objects() {
     let sample = sample();
     let against = ["--against", sample.to_str().unwrap()];
     let (plan, _) = json(&[&["plan", "--remove", "vs/bookshop/reviews"][..], &against].concat());
@@ -90,7 +90,7 @@ fn services_that_come_and_objects_that_go_are_told() {
 }
 
 #[test]
-fn what_envoy_would_refuse_or_proxies_would_not_get_is_foreseen() {
+fn plan_predicts_rejections_and_omitted_configuration() {
     let filter = file(
         "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: broken, namespace: bookshop}\n\
          spec: {configPatches: [{applyTo: CLUSTER, patch: {operation: MERGE, value: {connect_timeout: -5s}}}]}\n",

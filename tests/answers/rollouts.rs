@@ -64,7 +64,7 @@ async fn mesh(manners: &[Manner]) -> (TempDir, Navarch, Vec<Sidecar>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_goes_from_stage_to_stage_and_back_at_an_operators_word() {
+async fn a_rollout_advances_by_stage_and_can_be_aborted() {
     let (folder, navarch, sidecars) = mesh(&[Manner::Takes; 40]).await;
     write(folder.path(), "second-mark", "navarch.io/rollout: '20%,60%', navarch.io/rollout-pause: 1h");
     let taken = |stage: u64| {
@@ -119,7 +119,7 @@ async fn a_change_goes_from_stage_to_stage_and_back_at_an_operators_word() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_proxy_of_a_stage_refuses_goes_back_and_nothing_is_quarantined() {
+async fn a_rejection_in_a_stage_rolls_back_without_quarantine() {
     let refuses = Manner::Refuses("bad-mark", "I do not know bad-mark");
     let (folder, navarch, sidecars) = mesh(&[refuses; 20]).await;
     write(folder.path(), "bad-mark", "navarch.io/rollout: '10%', navarch.io/rollout-pause: 1h");
@@ -140,7 +140,7 @@ async fn what_one_proxy_of_a_stage_refuses_goes_back_and_nothing_is_quarantined(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_answer_holds_a_change_up() {
+async fn an_unresponsive_proxy_holds_a_rollout() {
     let mut manners = vec![Manner::Takes; 10];
     manners[3] = Manner::Ignores;
     let (folder, navarch) = start().await;
@@ -173,7 +173,7 @@ fn prometheus(holds: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_query_that_holds_no_more_takes_a_change_back() {
+async fn a_failing_query_rolls_a_change_back() {
     let folder = crate::bookshop();
     let address = prometheus(1);
     let flags = ["--registries=".to_owned()];

@@ -239,7 +239,7 @@ async fn the_whole_way_of_an_edit_is_in_a_trace_by_http() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rejection_is_told_in_the_words_of_the_proxy() {
+async fn a_trace_has_the_proxys_rejection_message() {
     let collector = Collector::grpc().await;
     let endpoint = format!("http://{}", collector.address);
     let variables = [
@@ -269,7 +269,7 @@ async fn a_rejection_is_told_in_the_words_of_the_proxy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_is_away_costs_spans_alone() {
+async fn an_unavailable_trace_collector_loses_only_spans() {
     let variables = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
         ("OTEL_BSP_SCHEDULE_DELAY", "1"),

@@ -78,7 +78,7 @@ fn proxy(kind: &str, extensions: &Arc<BTreeSet<Arc<str>>>) -> Result<Proxy> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_envoy_would_refuse_is_left_out_and_told_of() -> Result<()> {
+async fn configuration_that_envoy_would_reject_is_omitted_and_reported() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
     let (mut feeder, envoy) = Feeder::with_envoy().await?;
     let extensions = feeder.extensions().await?;

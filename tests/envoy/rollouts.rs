@@ -28,7 +28,7 @@ fn staged(object: &str, pause: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_envoy_gets_what_it_takes_and_what_it_refuses_goes_back() -> Result<()> {
+async fn an_envoy_keeps_accepted_changes_and_reverts_rejected_ones() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
     for protocol in [AdsProtocol::Delta, AdsProtocol::StateOfTheWorld] {
         let (shop, navarch, sidecar) = open(protocol).await?;

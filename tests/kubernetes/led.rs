@@ -120,7 +120,7 @@ async fn text(writer: &Writer, map: &str, key: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_remote_cluster_that_is_led_is_told_of_the_ca_and_others_are_not() -> Result<()> {
+async fn ca_roots_are_written_only_to_led_remote_clusters() -> Result<()> {
     let guard = cluster().await?;
     let primary = guard.as_ref().context("a cluster")?;
     let here = primary.writer().await?;

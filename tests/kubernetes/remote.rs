@@ -210,7 +210,7 @@ async fn rotate(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_remote_cluster_comes_and_goes_with_its_secret_and_holds_up_nobody() -> Result<()> {
+async fn a_remote_cluster_follows_its_secret_and_blocks_nothing() -> Result<()> {
     let guard = cluster().await?;
     let primary = guard.as_ref().context("a cluster")?;
     let mut remote = Cluster::start().await?;

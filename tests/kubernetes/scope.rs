@@ -17,7 +17,7 @@ async fn namespace(writer: &Writer, name: &str, label: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn istio_61563_mesh_config_is_read_anew_and_a_broken_one_refused() -> Result<()> {
+async fn istio_61563_mesh_config_is_reloaded_and_an_invalid_one_rejected() -> Result<()> {
     let guard = cluster().await?;
     let cluster = guard.as_ref().context("a cluster")?;
     let edge = Edge::open(cluster.writer().await?).await?;

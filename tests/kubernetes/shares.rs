@@ -8,7 +8,7 @@ use super::edge::{self, Edge};
 use super::{cluster, program};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_says_how_many_proxies_have_taken_an_object() -> Result<()> {
+async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Result<()> {
     let guard = cluster().await?;
     let cluster = guard.as_ref().context("a cluster")?;
     let edge = Edge::open(cluster.writer().await?).await?;

@@ -14,7 +14,7 @@ const POD: &str = "istiod-unready";
 const NAMESPACE: &str = "istio-system";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_own_pod_is_told_what_keeps_navarch_from_being_ready() -> Result<()> {
+async fn unreadiness_is_reported_as_an_event_of_the_own_pod() -> Result<()> {
     let guard = cluster().await?;
     let cluster = guard.as_ref().context("a cluster")?;
     let writer = cluster.writer().await?;

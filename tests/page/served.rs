@@ -5,7 +5,7 @@ use navarch_testkit::client::{get, post};
 use crate::{dashboard, start};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_is_for_those_who_may_see_debug_pages_and_takes_nothing_from_elsewhere() {
+async fn the_dashboard_requires_debug_access_and_loads_no_external_resources() {
     let (_folder, navarch) = start().await;
     let page = get(navarch.monitoring, "localhost", "/", &[]).await.unwrap();
     assert_eq!(page.status, 200, "{}", page.body);

@@ -109,7 +109,7 @@ async fn a_mesh_of_a_directory_is_played_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_was_changed_torn_or_broken_says_where() {
+async fn a_corrupt_recording_is_reported_with_its_position() {
     let (record, _) = recorded().await;
     let [file] = segments(record.path()).try_into().unwrap();
     let whole = std::fs::read_to_string(&file).unwrap();

@@ -44,7 +44,7 @@ async fn admit(gatekeeper: &Gatekeeper, token: &str) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn the_api_server_says_whose_a_token_is_and_who_may_read_secrets_and_keeps_the_root() -> Result<()> {
+async fn the_api_server_reviews_tokens_and_secret_access_and_stores_the_root() -> Result<()> {
     let cluster = Cluster::start().await?;
     for namespace in ["shop", "istio-system"] {
         create(&cluster, "/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await?;

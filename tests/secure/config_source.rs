@@ -140,7 +140,7 @@ async fn a_control_plane_of_the_root_namespace_reads_configuration_by_its_certif
 }
 
 #[tokio::test]
-async fn what_a_source_told_stays_in_force_while_it_is_away() -> Result<()> {
+async fn configuration_of_a_source_stays_in_use_while_it_is_unavailable() -> Result<()> {
     let folder = TempDir::new()?;
     let mesh = folder.path().join("mesh");
     std::fs::create_dir(&mesh)?;

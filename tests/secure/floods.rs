@@ -148,7 +148,7 @@ async fn huge_headers_are_refused_on_every_port() -> Result<()> {
 }
 
 #[tokio::test]
-async fn who_is_slow_is_cut_on_every_port() -> Result<()> {
+async fn slow_clients_are_disconnected_on_every_port() -> Result<()> {
     let server = Server::start().await?;
     let mut slow = tokio::task::JoinSet::new();
     for words in

@@ -156,7 +156,7 @@ async fn renew(server: &Server, root: &str, proof: &Proof) -> Result<Proof, Stat
 }
 
 #[tokio::test]
-async fn who_was_revoked_is_let_in_no_more_and_others_are() -> Result<()> {
+async fn revoked_certificates_are_rejected_and_others_accepted() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let plugged = Plugged::new(folder.path())?;
     let root = plugged.issuer.pem();

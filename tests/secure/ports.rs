@@ -53,7 +53,7 @@ async fn rejected(server: &Server, port: &str, reason: &str) -> Result<u64> {
 }
 
 #[tokio::test]
-async fn a_client_that_fills_every_port_keeps_nobody_out() -> Result<()> {
+async fn a_client_that_fills_every_port_does_not_block_others() -> Result<()> {
     let server = Server::with_variables(MESH, LIMITS).await?;
     let [http, monitoring] = server.web();
     let ports = [

@@ -142,7 +142,7 @@ async fn what_cannot_be_is_refused_with_the_reason() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_heap_profile_has_what_is_held_and_names_who_allocated() -> Result<()> {
+async fn a_heap_profile_has_live_allocations_with_call_stacks() -> Result<()> {
     // Objects that stay: some tens of MB.
     let service = |number: usize| {
         format!(

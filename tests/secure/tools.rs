@@ -175,7 +175,7 @@ pub(crate) fn token(server: &Server, account: &str) -> Proof {
 }
 
 #[tokio::test]
-async fn the_questions_of_istioctl_are_answered_over_xds() -> Result<()> {
+async fn istioctl_debug_requests_are_served_over_xds() -> Result<()> {
     let server = Server::with_variables(MESH, "POD_NAME=istiod-1").await?;
     let mut proxy = Connected::new(&server, "web-1").await?;
     let operator = token(&server, "istio-system:default");
@@ -246,7 +246,7 @@ async fn the_questions_of_istioctl_are_answered_over_xds() -> Result<()> {
 }
 
 #[tokio::test]
-async fn only_operators_are_told_of_other_namespaces_and_only_who_is_known_is_told_anything() -> Result<()> {
+async fn debug_data_requires_authentication_and_other_namespaces_an_operator() -> Result<()> {
     let server = Server::with_mesh(MESH).await?;
     let _proxy = Connected::new(&server, "web-1").await?;
     let (shop, bank) = (token(&server, "shop:web"), token(&server, "bank:db"));
@@ -289,7 +289,7 @@ async fn rights_and_harmful_pages_can_be_set_otherwise() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_http_port_takes_the_paths_that_istioctl_asks_for() -> Result<()> {
+async fn the_http_port_serves_the_paths_of_istioctl() -> Result<()> {
     let server = Server::start().await?;
     let [http, monitoring] = server.web();
     let moved = web::get(monitoring, "localhost", "//version", &[]).await?;

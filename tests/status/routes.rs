@@ -42,7 +42,7 @@ fn told(route: &Value) -> Option<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_route_is_told_once_and_soon() {
+async fn route_status_is_updated_once_and_soon() {
     let deployed = Deployed::start().await;
     let kinds = [("GatewayClass", "gatewayclasses"), ("Gateway", "gateways"), ("HTTPRoute", "httproutes")];
     for (kind, plural) in kinds {

@@ -183,7 +183,7 @@ fn an_external_name_is_another_name_of_a_service() {
 }
 
 #[test]
-fn wildcard_entries_pass_on_to_where_the_client_wants() {
+fn wildcard_service_entries_forward_to_the_original_destination() {
     let entry = "{hosts: ['*.wild.example'], location: MESH_EXTERNAL, resolution: NONE, \
                  ports: [{number: 443, name: tls, protocol: TLS}, {number: 80, name: http, protocol: HTTP}]}";
     let mesh = shop().rule("ServiceEntry", "shop", "wild", entry);
@@ -225,7 +225,7 @@ fn selectors_reach_across_pods_and_workload_entries() {
 }
 
 #[test]
-fn an_egress_proxy_takes_what_nobody_knows() {
+fn unknown_hosts_are_sent_to_the_egress_proxy() {
     let rule = "{outboundTrafficPolicy: {mode: ALLOW_ANY, egressProxy: {host: ratings.shop.svc.cluster.local, port: {number: 9080}}}, \
                 egress: [{hosts: ['*/*']}]}";
     let client = shop().rule("Sidecar", "shop", "egress", rule).sidecar("shop", "client");
@@ -278,7 +278,7 @@ fn an_ingress_is_served_by_its_class() {
 }
 
 #[test]
-fn mesh_config_says_what_becomes_of_the_unknown() {
+fn outbound_traffic_policy_applies_to_unknown_hosts() {
     let closed = shop().config("outboundTrafficPolicy: {mode: REGISTRY_ONLY}").sidecar("shop", "client");
     assert_eq!(closed.walk(&bytes("203.0.113.1:7777")).clusters(), [("BlackHoleCluster", 1)]);
     let open = shop().sidecar("shop", "client");
@@ -309,7 +309,7 @@ fn patches_may_say_spans_as_go_does() {
 }
 
 #[test]
-fn a_patch_says_how_large_a_direct_response_may_be() {
+fn an_envoy_filter_sets_the_maximum_direct_response_size() {
     let patched = |context: &str| {
         let filter = format!(
             "{{configPatches: [{{applyTo: ROUTE_CONFIGURATION, match: {{context: {context}}}, \

@@ -239,7 +239,7 @@ fn claims_lead_requests_and_go_on_where_tokens_do() {
 }
 
 #[test]
-fn who_comes_from_outside_is_nobody_in_particular_at_no_known_address() {
+fn external_clients_have_no_identity_and_no_known_address() {
     let by_address = "action: DENY, rules: [{from: [{source: {remoteIpBlocks: [203.0.113.0/24]}}]}]";
     let answer = api(&policy("edge", "istio: edgegateway", by_address), None);
     assert!(answer.reason.is_none() && answer.unknown.iter().any(|one| one.contains("addresses")), "{answer}");
@@ -262,7 +262,7 @@ fn planned(more: &str, change: &str) -> Vec<String> {
 }
 
 #[test]
-fn plans_say_who_is_not_let_in_any_more() {
+fn plans_report_clients_that_lose_access() {
     let demands = policy(
         "edge",
         "istio: edgegateway",

@@ -37,7 +37,7 @@ fn a_proxy_has_the_labels_of_its_place() {
 }
 
 #[test]
-fn labels_of_a_pod_stand_over_those_that_its_proxy_has_for_ever() {
+fn pod_labels_take_precedence_over_node_metadata() {
     let pod = |name: &str| {
         format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop, labels: {{tier: pod}}}}\n\
@@ -142,7 +142,7 @@ fn has_text(listener: &navarch_proto::envoy::config::listener::v3::Listener, tex
 }
 
 #[test]
-fn a_sidecar_of_the_root_namespace_stands_for_one_of_the_proxys_own() {
+fn a_root_namespace_sidecar_is_named_after_the_proxys_namespace() {
     let spec = "{ingress: [{port: {number: 9999, protocol: HTTP, name: http}, defaultEndpoint: 127.0.0.1:7070}]}";
     let listeners = shop().rule("Sidecar", "istio-system", "all", spec).sidecar("shop", "client").listeners;
     let says = |text: &str| listeners.iter().any(|listener| has_text(listener, text));

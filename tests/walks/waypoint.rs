@@ -191,14 +191,14 @@ fn what_the_waypoint_has_no_endpoints_for_fails_there() {
 }
 
 #[test]
-fn a_sidecar_goes_past_the_waypoint_and_is_told_so() {
+fn why_not_reports_that_a_sidecar_bypasses_the_waypoint() {
     let answer = asked("", "beside", "web");
     assert_eq!(answer.reason, None, "{answer}");
     assert!(answer.to_string().contains("it bypasses waypoint way.shop"), "{answer}");
 }
 
 #[test]
-fn a_plan_tells_what_changes_behind_a_waypoint() {
+fn a_plan_reports_traffic_changes_behind_a_waypoint() {
     let context = snapshot("");
     let planned =
         |yaml: &str| -> Plan { plan_of(&mut Mirror::of(&context, implied(&context)), changes(yaml).pop().unwrap()) };

@@ -61,7 +61,7 @@ fn policies_of_connections_are_the_reason_where_ztunnel_denies() {
 }
 
 #[test]
-fn behind_a_waypoint_it_is_the_waypoint_that_asks() {
+fn behind_a_waypoint_the_client_is_the_waypoint() {
     let of_web = |account: &str| {
         let rules = of_account(account);
         policy("web-pods", &format!("selector: {{matchLabels: {{app: web}}}}, action: ALLOW, {rules}"))
@@ -109,7 +109,7 @@ fn what_the_ztunnel_of_the_node_was_sent_counts() {
 }
 
 #[test]
-fn a_plan_tells_whom_ztunnel_does_not_let_in_any_more() {
+fn a_plan_reports_clients_that_ztunnel_denies() {
     let context = snapshot(NODE);
     let planned = |yaml: &str| -> Vec<String> {
         let plan = plan_of(&mut Mirror::of(&context, implied(&context)), changes(yaml).pop().unwrap());

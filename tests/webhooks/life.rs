@@ -12,7 +12,7 @@ use crate::installed::Installed;
 use crate::{any_pods, configuration, limits, pods, until};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_asks_and_is_answered_all_along() {
+async fn webhooks_serve_the_api_server_throughout_their_lifecycle() {
     let mut installed = Installed::start(&["deployment-controller", "replicaset-controller"]).await;
     pods::open_shop(&installed);
     // Nobody is there: objects pass, as validation is open still; pods that want a proxy do not come without one.

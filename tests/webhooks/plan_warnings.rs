@@ -25,7 +25,7 @@ fn configuration(port: u16) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_changes_something_is_told_what_it_does() {
+async fn plan_warnings_report_the_effect_of_a_change() {
     let installed = Installed::start(&[]).await;
     let mut navarch = installed.launch_with("istiod-1", installed.port, &[("NAVARCH_PLAN_WARNINGS", "true")]).await;
     navarch.wait_ready().await.unwrap();

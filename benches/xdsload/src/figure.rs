@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_goal_is_met_or_missed_and_what_has_none_is_told() {
+    fn goals_are_met_or_missed_and_figures_without_goals_reported() {
         let figures = [
             Figure::with_goal("a", 1.0, "ms", 1.0),
             Figure::with_goal("b", 1.5, "ms", 1.0),

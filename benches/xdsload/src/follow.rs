@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn it_asks_for_what_its_clusters_name_and_lets_go_with_them() {
+    fn endpoint_subscriptions_follow_clusters() {
         let (names, mut proxy) = (Names::default(), Follower::default());
         let (x, y) = (cluster("x"), cluster("y"));
         let came = |name, version, content| Came { name, version, content };
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_whole_is_gone() {
+    fn resources_missing_from_a_full_response_are_removed() {
         let (names, mut proxy) = (Names::default(), Follower::default());
         let x = cluster("x");
         let came = |name| Came { name, version: b"1", content: &x };

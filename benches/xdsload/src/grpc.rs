@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_out_as_they_went_in_wherever_they_are_cut() {
+    fn messages_survive_any_split_of_the_stream() {
         let sent: [&[u8]; 4] = [b"one", b"", b"three and some more", b"4"];
         let mut outbox = Outbox::default();
         for message in sent {

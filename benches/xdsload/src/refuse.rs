@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_is_well_once_it_holds_what_was_before() {
+    fn a_proxy_recovers_once_it_has_the_previous_version() {
         let refusals = Refusals::new(2);
         assert!(!refusals.refuses(0, b"taken-by-load-1.") && !refusals.is_over());
         assert!(refusals.refuses(0, b"..refused-by-load-1."));

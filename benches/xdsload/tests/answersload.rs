@@ -53,7 +53,7 @@ fn every_figure_is_measured() {
 }
 
 #[test]
-fn it_fails_where_nothing_can_be_measured() {
+fn it_fails_if_nothing_can_be_measured() {
     let results = tempfile::tempdir().unwrap();
     let nothing = results.path().join("no-such-program");
     let program = env!("CARGO_BIN_EXE_answersload");

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flag_that_is_not_given_has_the_default_that_help_tells() {
+    fn an_omitted_flag_has_the_default_in_its_help_text() {
         let read = |arguments: &[String]| ProxyCommand::read(arguments, &Variables::default()).unwrap();
         for flag in FLAGS.iter().filter(|flag| !flag.default.is_empty()) {
             assert_eq!(read(&[format!("--{}={}", flag.name, flag.default)]), read(&[]), "--{}", flag.name);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_for_exchanging_tokens_is_told_and_warned_of() {
+    fn a_token_exchange_port_is_reported_with_a_warning() {
         let read = |port: &str| ProxyCommand::read(&[format!("--stsPort={port}")], &Variables::default()).unwrap();
         assert_eq!(
             (read("15463").without_effect, read("15463").settings.sts_port),

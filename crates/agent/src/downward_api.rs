@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_both_families_are_told_from_ports() {
+    fn host_and_port_are_split_for_names_and_ipv6() {
         assert_eq!(host_and_port("[::1]:80"), Some(("::1", 80)));
         assert_eq!(host_and_port("a.b:80"), Some(("a.b", 80)));
         for text in ["::1:80", "a", "a:", "a:b", "a:99999", "a:+1"] {

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nodes_address_stands_in_brackets_once() {
+    fn an_ipv6_node_address_is_bracketed_once() {
         assert_eq!(override_json("a: $(HOST_IP)", "10.0.0.1").unwrap(), r#"{"a":"10.0.0.1"}"#);
         assert_eq!(override_json("a: '[$(HOST_IP)]:80'", "fd00::1").unwrap(), r#"{"a":"[fd00::1]:80"}"#);
     }

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_of_a_value_is_taken() {
+    fn every_spelling_of_a_flag_value_is_accepted() {
         for line in ["-p 1 x", "-p1 x", "-p=1 x", "--port 1 x", "--port=1 x", "-np1 x", "--port=0 -p1 -- x"] {
             let line = read(UnknownFlags::Refuse, line).unwrap();
             assert_eq!(line.flags["port"], "1");

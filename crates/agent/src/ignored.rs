@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_is_either_read_or_said_to_be_ignored() {
+    fn every_variable_is_either_read_or_listed_as_ignored() {
         let sources = sources();
         let is_read = |name: &str| sources.contains(&format!("\"{name}\""));
         let unread: Vec<_> = READ.iter().filter(|name| !is_read(name)).collect();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_and_not_read_is_named() {
+    fn set_but_unread_variables_are_reported() {
         let variables = [("JWT_POLICY", "first-party-jwt"), ("PKCS8_KEY", "true"), ("XDS_AUTH_PROVIDER", "")];
         assert_eq!(ignored(&variables.into_iter().collect()), ["JWT_POLICY"]);
     }

@@ -83,7 +83,7 @@ mod tests {
     use super::OwnMetrics;
 
     #[test]
-    fn scrapes_are_counted_and_the_process_is_told_of() {
+    fn own_metrics_have_scrape_counts_and_process_metrics() {
         let metrics = OwnMetrics::default();
         assert!(metrics.scrape().contains("\nistio_agent_scrapes_total 1\n"));
         let second = metrics.scrape();

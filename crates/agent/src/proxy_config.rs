@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_processors_holds_where_nothing_is_said() {
+    fn concurrency_defaults_to_the_cpu_limit() {
         let config = effective(&ConfigSources { cpu_limit: 2, ..ConfigSources::default() }).unwrap();
         assert_eq!(config.concurrency, Some(2));
         let fault = effective(&ConfigSources { environment: "discoveryAddress: istiod", ..ConfigSources::default() });

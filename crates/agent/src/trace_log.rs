@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_has_so_many_lines_and_the_next_tells_of_the_others() {
+    fn packet_logs_are_rate_limited_and_drops_are_reported() {
         let now = Instant::now();
         let later = now + Duration::from_secs(1);
         let mut limit = Limit::new(now);

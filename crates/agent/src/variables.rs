@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_counts_as_unset() {
+    fn invalid_variables_are_treated_as_unset() {
         let variables: Variables =
             [("A", "yes"), ("B", "true"), ("C", "3s"), ("D", "x"), ("E", "")].into_iter().collect();
         assert!(!variables.flag("A", false));

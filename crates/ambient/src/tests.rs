@@ -200,7 +200,7 @@ fn an_address_means_a_workload_else_a_service_with_its_workloads() {
 }
 
 #[test]
-fn a_workload_says_what_reaches_it() {
+fn a_workload_lists_its_services_and_addresses() {
     let mut mesh = Mesh::new();
     mesh.put(WORLD);
     mesh.put(&pod(1, true));
@@ -223,7 +223,7 @@ fn a_workload_says_what_reaches_it() {
 }
 
 #[test]
-fn a_pod_that_changes_costs_that_pod() {
+fn a_changed_pod_updates_only_itself() {
     let mut costs = Vec::new();
     for count in [100, 400] {
         let mut mesh = Mesh::new();

@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_anything() {
+    fn a_star_matches_any_text() {
         for (pattern, text) in
             [("*", ""), ("a", "a"), ("Pod *", "Pod a/b"), ("*a*b*", "xaxbx"), ("a*a", "aa"), ("a**b", "ab")]
         {

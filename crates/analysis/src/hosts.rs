@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_stand_for_services() {
+    fn host_names_resolve_to_services() {
         assert_eq!(service_of("a.b.svc.cluster.local", "x"), ("b".to_owned(), "a".to_owned()));
         assert_eq!(service_of("a.b", "x"), ("x".to_owned(), "a.b".to_owned()));
         assert_eq!(fully_qualified("a", "x"), "a.x.svc.cluster.local");

@@ -167,7 +167,7 @@ fn messages_tell_the_line_of_the_field() {
 }
 
 #[test]
-fn what_files_do_not_hold_is_known_to_be_missing_only_where_they_are_complete() {
+fn missing_objects_are_reported_only_with_complete_files() {
     let destination = "Referenced host not found: \"nowhere\"";
     let has = |has_runtime| {
         messages_of(LOST, has_runtime, &Filter::default()).iter().any(|message| message.ends_with(destination))
@@ -176,7 +176,7 @@ fn what_files_do_not_hold_is_known_to_be_missing_only_where_they_are_complete() 
 }
 
 #[test]
-fn messages_that_are_not_wanted_are_left_out() {
+fn suppressed_messages_are_omitted() {
     let count = |filter: &Filter| messages_of(LOST, false, filter).len();
     let unwanted = |text: &str| Filter { suppressions: vec![text.parse().unwrap()], ..Filter::default() };
     assert_eq!(count(&unwanted("IST0101=VirtualService default/*")), 2);
@@ -193,7 +193,7 @@ fn messages_that_are_not_wanted_are_left_out() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_the_rest_is_kept() {
+fn unreadable_documents_are_reported_and_the_rest_is_analyzed() {
     let text = "a: [\n---\nkind: x\n---\napiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: g}\nspec: {servers: 3}\n---\napiVersion: a/v1\nkind: B\n";
     let mut reader = Reader::new("default", false);
     reader.read("a.yaml", &format!("{text}---\n{LOST}"));
@@ -234,7 +234,7 @@ fn of_cluster(objects: &[Value]) -> Context {
 }
 
 #[test]
-fn what_is_found_follows_the_objects_and_what_did_not_change_is_not_asked_again() {
+fn messages_follow_changes_and_unchanged_analyzers_do_not_run_again() {
     let named = |kind: &str, spec: Value| {
         json!({
             "apiVersion": "networking.istio.io/v1",
@@ -270,7 +270,7 @@ fn what_is_found_follows_the_objects_and_what_did_not_change_is_not_asked_again(
 }
 
 #[test]
-fn files_go_before_what_a_cluster_has_and_clusters_are_told_apart() {
+fn files_override_cluster_objects_and_messages_name_the_cluster() {
     let service = |cluster: Option<&str>, port: u16| {
         let value =
             json!({ "metadata": { "name": "a", "namespace": "default" }, "spec": { "ports": [{ "port": port }] } });

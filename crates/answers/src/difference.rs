@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_has_no_fields() {
+    fn bytes_that_are_not_a_message_have_no_fields() {
         for broken in [&[0x12, 5, 1][..], &[0x0b], &[0xff; 11], &[0x0d, 1, 2]] {
             assert_eq!(fields(broken), None, "{broken:?}");
         }

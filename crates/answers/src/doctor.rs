@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_a_few_of_one_sort_are_told_by_number() {
+    fn further_findings_of_a_check_are_counted() {
         let mut health = Health::default();
         health.more(Check::Input, OF_ONE, "things", "next");
         assert_eq!(health.findings, []);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_replica_says_is_read() {
+    fn health_of_an_older_replica_is_decoded() {
         let old = r#"{"version":"0.1.0","proxies":3,"services":5,"results":9,
             "findings":[{"level":"wrong","what":"it is","next":"mend it"}]}"#;
         let health: Health = serde_json::from_str(old).unwrap();

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_are_told_by_their_names_where_these_are_their_own() {
+    fn list_elements_are_identified_by_unique_names() {
         let names = ["a", "", "b", "b"].map(str::to_owned);
         assert_eq!([0, 1, 2, 3].map(|at| place(&names, at)), ["a", "1", "2", "3"]);
     }

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_proxies_have_counts_once_and_proxies_add_up() {
+    fn merged_plans_deduplicate_resources_and_add_up_proxies() {
         let whole =
             merged(vec![("a".to_owned(), part("shop/web", 3, "of a")), ("b".to_owned(), part("shop/api", 4, "of b"))]);
         assert_eq!((whole.proxies, whole.reached, whole.bytes), (9, 7, 70));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_says_what_it_says() {
+    fn merging_a_single_plan_changes_nothing() {
         let mut one = part("shop/web", 3, "of a");
         one.plan.workloads = (0..MAX_NAMES + 2).map(|n| (format!("shop/{n:03}"), 1)).collect();
         let (alone, whole) = (one.clone().whole(), merged(vec![("a".to_owned(), one)]));

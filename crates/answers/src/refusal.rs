@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_envoy_refuses_is_foreseen() {
+    fn plans_predict_rejections_by_envoy() {
         let host = |domain: &str| VirtualHost {
             name: domain.to_owned(),
             domains: vec![domain.to_owned()],

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_state_is_told_in_words() {
+    fn each_rollout_state_is_printed() {
         let mut rollout = Rollout {
             object: "VirtualService shop/reviews".to_owned(),
             generation: 7,

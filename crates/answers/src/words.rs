@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_told_in_percent() {
+    fn traffic_shares_are_printed_in_percent() {
         let transport = Transport::Plain;
         let address = "10.0.0.1:80".to_owned();
         let endpoint = Endpoint { address, waypoint: None, priority: 0, weight: 1, transport };

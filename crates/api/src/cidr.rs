@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_refused() {
+    fn invalid_cidrs_are_rejected() {
         for text in ["10.0.0.0", "10.0.0.0/33", "10.0.0.0/08", "x/8", "10.0.0.0/", "10.0.0.0/+8"] {
             assert_eq!(Cidr::parse(text), None, "{text}");
         }

@@ -13,7 +13,7 @@ mod tests {
     use super::sha256_hex;
 
     #[test]
-    fn it_is_that_of_the_standard() {
+    fn the_digest_matches_the_standard() {
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(sha256_hex("abc"), abc);
     }

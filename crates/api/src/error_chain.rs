@@ -30,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_is_said_once() {
+    fn an_error_chain_repeats_no_message() {
         let link = |text, source| Link { text, source };
         let last = link("no route", None);
         let middle = link("cannot connect: no route", Some(Box::new(last)));

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_folder_that_comes_later_is_watched_then() {
+    async fn a_directory_created_later_is_watched() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("cacerts");
         let mut events = FileEvents::of_folders([folder.clone()]);

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_go_takes_is_a_truth_value() {
+    fn only_booleans_that_go_parses_are_accepted() {
         assert_eq!((parse_bool("T"), parse_bool("0")), (Some(true), Some(false)));
         for text in ["", "yes", "tRue", " true", "2"] {
             assert_eq!(parse_bool(text), None, "{text:?}");

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nearly_an_identity_is_none() {
+    fn malformed_spiffe_ids_are_rejected() {
         for text in [
             "",
             "shop/web",

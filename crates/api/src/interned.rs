@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_one_hash_are_told_apart() {
+    fn values_with_equal_hashes_are_distinguished() {
         let interned: Interned<Arc<str>> = Interned::default();
         let get = |text: &str| interned.get_or_insert(7, |kept| **kept == *text, |_| true, || text.into());
         assert_eq!([get("a"), get("b"), get("a")].map(|text| text.to_string()), ["a", "b", "a"]);

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn every_object_comes_back_as_it_went() {
+    fn every_object_round_trips() {
         let mut files = Vec::new();
         inputs(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity/cases"), &mut files);
         let mut texts: Vec<_> = files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_of_the_kind_is_refused_by_name_and_field() {
+    fn resources_of_another_kind_are_rejected_with_name_and_field() {
         let metadata = Metadata { name: "shop/reviews".to_owned(), ..Metadata::default() };
         let with = |metadata: Metadata, message: &str, value: &[u8]| {
             let body = prost_types::Any { type_url: format!("{TYPE_URL_PREFIX}{message}"), value: value.to_vec() };

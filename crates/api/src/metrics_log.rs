@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_what_is_counted() {
+    fn a_log_name_encodes_its_metrics() {
         let set = [("a", LabelValue::Literal("1".to_owned())), ("b", LabelValue::Tag("value.0".to_owned()))];
         let log = MetricsLog {
             reporter: Reporter::Destination,

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_that_prometheus_client_for_go_tells_is_known() {
+    fn process_metrics_match_the_go_client() {
         let usage = ProcessUsage::read(booted());
         assert_eq!(usage.metrics().count(), 9, "{usage:?}");
         assert!(

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_that_comes_between_the_look_and_the_opening_blocks_nobody() {
+    fn a_fifo_created_between_stat_and_open_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("fifo");
         nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();

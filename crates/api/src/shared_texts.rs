@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_repeated_is_one_and_what_is_not_is_forgotten() {
+    fn repeated_texts_are_shared_and_others_forgotten() {
         let mut texts = SharedTexts::default();
         let mut known: Arc<str> = "app".into();
         texts.share(&mut known);

@@ -49,7 +49,7 @@ mod tests {
     use crate::mesh::MeshConfig;
 
     #[test]
-    fn unknown_fields_are_told_and_the_rest_is_read() {
+    fn unknown_fields_are_reported_and_the_rest_is_decoded() {
         let value = json!({
             "rootNamespace": "mesh", "colour": "red",
             "defaultConfig": { "tracing": { "zipkin": { "adress": "x" } } },

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_envoy_takes_passes() {
+    fn values_that_envoy_accepts_pass() {
         let route = json!({ "match": { "prefix": "/" }, "route": { "cluster": "a", "timeout": "0s" } });
         assert_eq!(fault("envoy.config.route.v3.Route", &route), None);
         let cluster = json!({ "name": "a", "connect_timeout": "1s", "type": "EDS" });

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_selects_holds_in_its_own_namespace_alone() {
+    fn a_policy_with_a_selector_applies_only_in_its_namespace() {
         let selects = "{selector: {matchLabels: {app: web}}, mtls: {mode: STRICT}}";
         for namespace in ["istio-system", "bank"] {
             assert_eq!(taken(&[peer(namespace, "web", selects)]).0, MtlsMode::Permissive, "{namespace}");

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_the_list_and_one_more_leaves_most_of_them_alone() {
+    fn runs_cover_the_list_and_an_insertion_changes_few_of_them() {
         for count in [0, 1, 5_000] {
             let joined: Vec<u32> = cut(0..count).iter().flat_map(|run| run.items().to_vec()).collect();
             assert_eq!(joined, (0..count).collect::<Vec<_>>());

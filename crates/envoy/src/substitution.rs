@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_envoy_takes_passes() {
+    fn values_that_envoy_accepts_pass() {
         for format in [
             "",
             "plain",
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_envoy_refuses_does_not() {
+    fn values_that_envoy_rejects_fail() {
         for format in ["100% x", "%", "%NOTHING%", "%REQ%", "%REQ(a%", "%PROTOCOL", "%lower%", "% %"] {
             assert!(check(format).is_err(), "{format}");
         }

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_told_once_and_not_in_debug_syntax() {
+    fn api_server_errors_are_printed_once_and_readably() {
         let words = "pods is forbidden: User \"a\" cannot list resource \"pods\" (at \"b\"): Forbidden";
         assert!(refused().to_string().contains("Status {"), "kube prints it once alone now: this wrapper can go");
         assert_eq!(InWords(&refused()).to_string(), words);

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_that_cannot_grow_stays_and_is_given_back_once() {
+    fn a_charge_that_cannot_grow_is_kept_and_released_once() {
         let budget = Budget::new(100);
         let mut charge = budget.charge(peer(1), 40).unwrap();
         assert_eq!(charge.grow(11), Err(Full));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_goes_on_when_bytes_are_given_back() {
+    async fn waiters_resume_when_bytes_are_released() {
         let budget = Budget::new(100);
         let (first, mut second) = (budget.charge(peer(1), 50).unwrap(), budget.charge(peer(1), 0).unwrap());
         let limit = std::time::Duration::from_millis(50);

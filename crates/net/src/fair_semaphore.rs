@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_key_leaves_turns_to_others() {
+    async fn one_key_does_not_starve_others() {
         let turns = FairSemaphore::new(8, 8);
         let first: Vec<_> = std::iter::from_fn(|| now(&turns, 1)).collect();
         assert_eq!(first.len(), 4);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_who_wait_have_turns_key_by_key() {
+    async fn waiters_are_served_round_robin_by_key() {
         let turns = FairSemaphore::new(1, 100);
         let held = now(&turns, 0).unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));

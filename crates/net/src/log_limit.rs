@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_in_ten_seconds_and_the_next_says_how_many_were_left_out() {
+    fn one_line_per_ten_seconds_with_the_number_of_suppressed_ones() {
         let (limit, now) = (LogLimit::default(), Instant::now());
         assert_eq!([limit.admit_at(now), limit.admit_at(now), limit.admit_at(now)], [Some(0), None, None]);
         let later = now + INTERVAL;

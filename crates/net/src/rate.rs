@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_too_much_is_not_owed_for_ever() {
+    fn overcharged_clients_recover_soon() {
         let limit = RateLimit::new(2, 3);
         let now = Instant::now();
         for _ in 0..100 {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_room_is_taken_those_who_have_paid_make_some() {
+    fn a_full_rate_limiter_sweeps_idle_clients() {
         let limit = RateLimit::new(1, 1);
         let now = Instant::now();
         assert!((0..MAX_CLIENTS).all(|client| limit.admit(&client, now)));

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_idlest_of_the_largest_holder_goes() {
+    fn the_idlest_entry_of_the_largest_holder_is_evicted() {
         let mut setting = Setting::default();
         let other = setting.open(2);
         let held = [setting.open(1), setting.open(1), setting.open(1)];
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_the_most_displaces_its_own() {
+    fn the_largest_holder_evicts_its_own_entries() {
         let mut setting = Setting::default();
         let idlest = setting.open(2);
         let own = setting.open(1);

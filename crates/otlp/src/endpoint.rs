@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_has_a_scheme_and_a_host_and_tells_no_password() {
+    fn endpoints_need_scheme_and_host_and_hide_passwords() {
         let read = |text: &str| Endpoint::parse(text).map(|read| (read.tls, read.authority(), read.path));
         let is = |tls: bool, authority: &str, path: &str| Some((tls, authority.to_owned(), path.to_owned()));
         assert_eq!(read("http://collector:4317"), is(false, "collector:4317", "/"));

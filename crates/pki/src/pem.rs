@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back_in_lines_of_64() {
+    fn encoded_pem_decodes_and_has_lines_of_64() {
         for length in [0, 1, 48, 49, 1000] {
             let der = vec![7; length];
             let text = encode(&der);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_pem_blocks_are_named() {
         let (certificate, key) = certificate();
         let garbage = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n";
         let said = |error: PemError| error.to_string();

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_apart_is_not_taken() {
+    fn unrepresentable_addresses_are_not_recorded() {
         assert!(!insert(0, 1) && !insert(ALIGNMENT + 8, 1) && !insert(usize::MAX - ALIGNMENT + 1, 1));
     }
 }

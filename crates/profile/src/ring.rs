@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_pushed_is_drained_once_and_what_has_no_room_is_counted() {
+    fn pushed_samples_are_drained_once_and_overflow_is_counted() {
         let ring = Ring::new();
         for frame in 1..=SLOTS + 5 {
             ring.push(&[frame, 7]);

@@ -70,7 +70,7 @@ fn within(value: i64, expected: i64, percent: i64) -> bool {
 }
 
 #[test]
-fn what_is_in_use_is_estimated_and_leaves_when_it_is_freed() {
+fn live_memory_is_estimated_and_removed_when_freed() {
     // 128 MiB in small blocks, and 8 of the vector: 256 samples, so 20% are three standard deviations.
     let before = totals();
     let held = small_blocks(2 << 20);

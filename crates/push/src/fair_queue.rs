@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_is_not_served_before_those_who_wait() {
+    fn a_returning_client_queues_behind_waiting_ones() {
         let mut queue = FairQueue::default();
         for id in [1, 2, 3] {
             queue.connect(ProxyId::of(id), client(u8::try_from(id).unwrap()), true);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_superseded_is_answered_with_what_took_its_place() {
+    fn a_superseded_request_gets_the_result_of_its_replacement() {
         let mut queue = FairQueue::default();
         queue.connect(ProxyId::of(1), None, true);
         for kind in [ResourceType::Cluster, ResourceType::Endpoint, ResourceType::Cluster] {

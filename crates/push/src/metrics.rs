@@ -334,7 +334,7 @@ mod tests {
     use navarch_api::object::{NamespacedName, ObjectRef};
 
     #[test]
-    fn changes_and_reasons_have_istios_words() {
+    fn push_types_and_triggers_have_istios_names() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let object = |kind| ObjectRef { kind, name: NamespacedName::new("shop", "web") };

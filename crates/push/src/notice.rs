@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_notice_holds_as_long_as_some_result_makes_it() {
+    fn a_notice_lasts_while_any_result_reports_it() {
         let notice = |subject: &str| Notice::Subject { gauge: "g", subject: subject.into() };
         let mut notices = Notices::default();
         notices.set(NodeId(1), vec![notice("a"), notice("a")]);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_counts_each_time_that_it_comes_up() {
+    fn each_occurrence_of_a_failure_is_counted() {
         let failed = || vec![Notice::Failed { what: Unavailable::Secret, subject: "tls".into() }];
         let mut notices = Notices::default();
         notices.set(NodeId(1), failed());

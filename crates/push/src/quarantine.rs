@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_good_is_left_out() {
+    fn an_object_without_a_good_version_is_omitted() {
         let mut state = MeshState::new(Settings::default());
         state.apply([Change::Put(rule("bad"))]);
         state.apply([Change::Quarantine(rule("bad").object_ref(), "no".into())]);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn previous_versions_are_freed_once_whatever_copies_there_are() {
+    fn previous_versions_are_freed_once_despite_copies() {
         let objects: Vec<AnyObject> =
             (0..2 * MAX_PREVIOUS_VERSIONS).map(|number| rule(&format!("h{number}"))).collect();
         let name = |number: usize| ObjectRef {

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_done_once_some_time_after_a_stream_has_ended() {
+    fn memory_is_released_once_after_a_stream_ends() {
         let mut engine = Engine::new(MeshState::new(Settings::default()).context(), Arc::new(Nothing));
         let node = "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local";
         let proxy = Proxy::parse(node, serde_json::json!({}), Locality::default()).unwrap();

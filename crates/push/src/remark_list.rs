@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn one_object_is_told_of_a_few_times_and_then_by_number() {
+    fn messages_about_one_object_are_limited_and_then_counted() {
         let mut all = list("EnvoyFilter shop/big", 5_000);
         all.push("EnvoyFilter shop/small: fault".into());
         let texts = all.into_texts();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_subjects_are_told_apart() {
+    fn the_number_of_distinct_subjects_is_limited() {
         let mut all = RemarkList::default();
         (0..5_000).for_each(|n| all.push(format!("object {n}: fault").into()));
         let texts = all.into_texts();

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_looked_for_outside_of_shared_pieces() {
+    fn a_diff_skips_shared_pieces() {
         let (a, c) = (piece(&[("a", "1")]), piece(&[("c", "1"), ("d", "1")]));
         let old = Resources::of_pieces([a.clone(), piece(&[("b", "1")]), c.clone()]);
         let new = Resources::of_pieces([a, piece(&[("b", "2")]), piece(&[("bb", "1")]), c]);

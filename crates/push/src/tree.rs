@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_leads_to_its_own_node() {
+    fn each_answer_selects_its_own_node() {
         let mut tree = None;
         let mut dropped = Vec::new();
         let paths = [[ask(1, 1), ask(2, 1)], [ask(1, 1), ask(2, 2)], [ask(1, 2), ask(3, 1)]];
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn other_questions_drop_what_stood_there() {
+    fn different_questions_drop_the_previous_nodes() {
         let mut tree = None;
         let mut dropped = Vec::new();
         Tree::insert(&mut tree, &[ask(1, 1), ask(2, 1)], NodeId(1), &mut dropped);

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn of_secrets_the_name_alone_counts() {
+    fn digests_of_secrets_depend_only_on_names() {
         let sds = ResourceType::Secret;
         let digests = [&[("a", "1")], &[("a", "2")], &[("b", "1")]].map(|all| Digest::of(&collection(sds, all)));
         assert_eq!(digests[0], digests[1]);

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_are_told_once_and_by_what_differs() {
+    fn name_sets_are_recorded_once_and_then_as_differences() {
         let set = |names: &[&str]| Arc::new(names.iter().map(ResourceName::new).collect::<BTreeSet<_>>());
         let (first, second) = (set(&["a", "b", "c"]), set(&["a", "b", "d"]));
         let (mut sets, mut told) = (NameSets::default(), DefinedSets::default());

@@ -168,7 +168,7 @@ mod tests {
         r#"{"header":{"format":1,"navarch":"1","run":"r","segment":7,"at":"2026-01-01T00:00:00Z","settings":{}}}"#;
 
     #[test]
-    fn what_is_broken_is_named_with_its_place() {
+    fn corruption_is_reported_with_its_position() {
         let mut torn = open(&format!("{HEADER}\n{{\"synced\":{{\"at\""), true);
         assert!(matches!(torn.next_line(), Ok(Some(RecordLine { offset: 0, .. }))));
         let broken = torn.next_line().unwrap_err();

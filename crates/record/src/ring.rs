@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_segments_go_when_there_is_no_room() {
+    fn the_oldest_segments_are_deleted_when_full() {
         let dir = tempfile::tempdir().unwrap();
         let inner = dir.path().join("made");
         let mut ring = Ring::open(&inner, 800).unwrap();

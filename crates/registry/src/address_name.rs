@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_none() {
+    fn invalid_address_names_are_not_parsed() {
         let cluster = ClusterId::new("Kubernetes");
         for text in ["", "web", "a/b/c", "Kubernetes//Pod/shop", "NetworkGateway/n/10.0.0.1", "Kubernetes//Pod/a/b/c"] {
             assert_eq!(AddressName::parse(text, &cluster), None, "{text}");

@@ -62,7 +62,7 @@ mod tests {
     use navarch_api::mesh::{LabelSelector, ServiceEntryMatchRule, ServiceEntryVisibilityPolicy};
 
     #[test]
-    fn everyone_outweighs_nobody_and_a_dot_is_the_own_namespace() {
+    fn export_to_all_overrides_none_and_a_dot_is_the_own_namespace() {
         let own = Namespace::new("shop");
         let parse = |items: &[&str]| ExportTo::parse(items.iter().copied(), &own);
         assert_eq!(parse(&[]), ExportTo::Unset);

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn dots_stand_for_slashes_in_labels() {
+    fn dots_in_locality_labels_become_slashes() {
         assert_eq!(locality_of_labels(&labels(&[("istio-locality", "r.z.s")])).as_deref(), Some("r/z/s"));
         assert_eq!(locality_of_labels(&labels(&[("istio-locality", "r/z.1")])).as_deref(), Some("r/z.1"));
         let both = labels(&[("istio-locality", "old"), ("topology.istio.io/locality", "new")]);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_says_its_place_in_parts_or_in_one() {
+    fn proxy_locality_is_read_from_parts_or_one_label() {
         let parts = labels(&[("topology.kubernetes.io/zone", "z"), ("istio-locality", "r/y")]);
         assert_eq!(locality_of_proxy(&parts), Some(["", "z", ""]));
         assert_eq!(locality_of_proxy(&labels(&[("istio-locality", "r/z.1/s/t")])), Some(["r", "z.1", "s"]));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_says_region_zone_and_sub_zone() {
+    fn node_labels_set_region_zone_and_subzone() {
         assert_eq!(locality_of_node(&labels(&[("topology.kubernetes.io/zone", "z")])), "/z/");
         let former = labels(&[("failure-domain.beta.kubernetes.io/region", "r"), (SUBZONE_LABEL, "s")]);
         assert_eq!(locality_of_node(&former), "r//s");

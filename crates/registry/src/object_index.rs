@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_stand_at_their_own_places() {
+    fn kind_numbers_match_their_positions() {
         assert!(Kind::ALL.iter().enumerate().all(|(at, kind)| *kind as usize == at));
         assert!(Kind::ALL.len() <= 1 << KIND_BITS);
     }

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prefix_of_the_name_says_the_protocol() {
+    fn the_port_name_prefix_sets_the_protocol() {
         for (name, expected) in [
             ("http", Protocol::Http),
             ("http-web", Protocol::Http),

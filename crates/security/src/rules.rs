@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_for_the_proved_and_what_is_not_listed_for_nobody() {
+    fn secret_subscriptions_need_authentication_and_unknown_kinds_are_denied() {
         let [web, other] =
             ["shop", "istio-system"].map(|of| Identity::parse(&format!("spiffe://td/ns/{of}/sa/a")).unwrap());
         let may = |what: &str, identity| may_subscribe(what, identity, "istio-system");

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn roots_of_all_places_are_trusted_once_and_what_is_broken_is_told() {
+    fn roots_of_all_sources_are_deduplicated_and_errors_reported() {
         let (own, mesh, remote) = (root(), root(), root());
         let url = "https://td.example/bundle";
         let endpoint = CertificateData { spiffe_bundle_url: Some(url.to_owned()), ..CertificateData::default() };

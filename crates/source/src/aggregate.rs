@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_source_counts_until_it_lets_go() {
+    fn the_first_source_takes_precedence_until_it_removes_the_object() {
         let mut merged =
             Merged { names: vec![Arc::from("fs:///a"), Arc::from("k8s://")], holders: BTreeMap::new(), unsynced: 2 };
         let mut told = |source, event| {

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_has_the_addresses_of_both_families_and_keeps_them_while_nobody_answers() {
+    async fn a_host_keeps_its_addresses_while_dns_is_unavailable() {
         let zone = Zone::default();
         let ips: [IpAddr; 3] = ["10.0.0.2", "10.0.0.1", "fd00::1"].map(|ip| ip.parse().unwrap());
         *zone.0.lock() = Some(ips.map(|ip| (ip, 60)).to_vec());

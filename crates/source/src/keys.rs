@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_namespace_with_many_places_that_say_nothing_takes_few_connections_and_keeps_nobody_waiting() {
+    async fn unresponsive_jwks_servers_of_one_namespace_do_not_delay_others() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = silent.local_addr().unwrap();

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_tells_only_what_differs() {
+    fn a_relist_reports_only_differences() {
         let (mut held, scope) = (KindObjects::new(Kind::VirtualService, "k8s://".into()), KubernetesScope::default());
         let mut round = |objects: Vec<StoredObject>| {
             let mut batch = Batch::new();

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_before_all_is_known() {
+    fn nothing_is_reported_before_all_layers_are_read() {
         let mut layers = Layers {
             files: (true, false),
             shared: told("shared"),

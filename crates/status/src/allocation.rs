@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn who_loses_a_conflict_gets_new_addresses() {
+    fn the_loser_of_an_address_conflict_gets_new_addresses() {
         let given = |entry: Entry, ip: &str| {
             let given = vec![ServiceEntryAddress { value: ip.to_owned(), host: entry.hosts[0].clone() }];
             Entry { given, has_status: true, ..entry }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_none_loses_what_it_has() {
+    fn addresses_are_released_when_no_longer_needed() {
         for change in [
             |entry: &mut Entry| entry.resolution = Resolution::None,
             |entry: &mut Entry| entry.addresses = vec!["1.2.3.4".to_owned()],

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_api_server_would_refuse_for_its_length_is_cut_between_characters() {
+    fn overlong_messages_are_truncated_at_character_boundaries() {
         assert_eq!(shortened("short", NOTE), "short");
         let long = "ä".repeat(NOTE);
         assert_eq!(shortened(&long, NOTE).len(), NOTE);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_is_read_again_and_the_rest_stays() {
+    async fn lock_objects_round_trip_and_keep_other_fields() {
         let record = Record {
             holder_identity: "istiod-1".to_owned(),
             holder_key: "canary".to_owned(),

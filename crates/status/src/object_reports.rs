@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_are_told_for_each_parent_of_ours() {
+    fn route_status_has_an_entry_for_each_own_parent() {
         let entry = |controller: &str| json!({ "controllerName": controller, "conditions": [{ "type": "Accepted" }] });
         let status = json!({ "parents": [entry("other"), entry("ours"), entry("ours")] });
         let corrections =

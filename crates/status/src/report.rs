@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_in_as_many_parts_as_it_takes() {
+    fn reports_are_split_into_several_configmaps() {
         let none = write(&BTreeMap::from([(object("a"), progress(1, 0, 0))]));
         assert_eq!(none, [""], "who reaches nobody is not told of");
         let many: Report = (0..20_000).map(|n| (object(&format!("service-{n:05}")), progress(3, 7, 5))).collect();

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_renew_is_gone() {
+    fn reports_that_are_not_renewed_expire() {
         let begun = Instant::now();
         let mut reports = Reports::default();
         let line = "Gateway a b 1 2 2\n";

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_as_it_was() {
+    fn a_stored_rollout_decodes_to_the_same() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         for (before, state) in [
             (Some(rule("old")), KeptState::Stage { at: 1, paused: true }),

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_lasts_is_told_and_what_passes_is_not() {
+    async fn only_lasting_unreadiness_is_reported() {
         assert_eq!(told(|second| (second < 9).then_some("a"), 100), []);
         let event = |second, note: &str| (second, note.to_owned());
         assert_eq!(told(|_| Some("a"), 2000), [event(10, "a"), event(1810, "a")]);

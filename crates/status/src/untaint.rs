@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_list_lacks_is_gone() {
+    fn objects_missing_from_a_relist_are_removed() {
         let mut world = World::default();
         for name in ["a", "b"] {
             world.take_node(Event::Apply(node(name, &[TAINT])), TAINT);

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_gone_hides_what_it_leaves() {
+    fn objects_of_a_deleted_namespace_are_hidden() {
         let mut all = Discovery::default();
         all.select(&[team("a")], &mut BTreeSet::new());
         all.put(namespace("shop", "a"), &mut BTreeSet::new());

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_text_is_nobodys_and_what_says_nothing_fits_nobody() {
+    fn plain_text_has_no_identity_and_empty_matches_match_nothing() {
         let anybody = StringMatch { match_type: Some(MatchType::Presence(())) };
         let strict = Match { not_principals: vec![anybody], ..Match::default() };
         let strict = policy("strict", Action::Deny, Scope::Global, strict);

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_allowed_and_only_what_is_valid_has_something_to_be_said_to() {
+    fn advice_never_denies_and_only_valid_objects_get_warnings() {
         let object = |hosts: &Value| {
             json!({
                 "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn announced_bytes_keep_nobody_else_out() {
+    async fn announced_body_sizes_do_not_block_others() {
         let intake = Arc::new(Intake::new(hasty()));
         let mut silent = tokio::task::JoinSet::new();
         let mut senders = Vec::new();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_sends_much_waits_for_its_own_and_leaves_room_for_others() {
+    async fn a_client_with_large_bodies_waits_and_leaves_room_for_others() {
         let intake = Intake::new(hasty());
         let mut held = Vec::new();
         // Two of the largest are what one caller may send at once.

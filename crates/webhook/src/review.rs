@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_review_is_refused_in_words() {
+    fn invalid_admission_reviews_are_rejected_with_a_reason() {
         let bodies = [
             "x",
             "{}",

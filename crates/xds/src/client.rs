@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_its_share_is_turned_away_and_counted() {
+    fn clients_over_their_share_are_rejected_and_counted() {
         let client = Client::with_budget(100 * (NAME + 9));
         assert_eq!(client.pay_for_names(&names(101), true).unwrap_err().code(), Code::ResourceExhausted);
         assert_eq!((client.counted("memory"), client.held()), (1, 0));

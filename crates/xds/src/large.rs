@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_requests_wait_for_nobody() {
+    async fn small_requests_are_handled_at_once() {
         let (large, client) = (LargeRequests::new(), IpAddr::from([10, 0, 0, 1]));
         let mut held = Vec::new();
         while let Some(turn) = large.turn(client, LARGE + 1).now_or_never() {

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_proxies_say_of_themselves_makes_few_and_short_rows_that_go_with_them() {
+    fn proxy_metric_labels_are_bounded_and_removed_with_proxies() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let rows = || {

@@ -206,13 +206,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_proxy_is_refused() {
+    fn an_invalid_node_id_is_rejected() {
         let refused = proxy(Node { id: "me".to_owned(), ..Node::default() }, None, Served::Envoys).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument);
     }
 
     #[test]
-    fn who_would_take_its_answers_for_an_empty_mesh_is_refused() {
+    fn unsupported_node_types_and_generators_are_rejected() {
         for (kind, metadata, served) in [
             ("sidecar", vec![], true),
             ("router", vec![("GENERATOR", text(""))], true),

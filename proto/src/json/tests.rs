@@ -90,7 +90,7 @@ fn codec_json(name: &str, value: &[u8]) -> Value {
 }
 
 #[test]
-fn an_unknown_field_is_refused_or_skipped_as_asked() {
+fn unknown_fields_are_rejected_or_skipped_as_configured() {
     let codec = Codec::new();
     let name = type_url::<RuntimeDouble>();
     let json = json!({"runtimeKey": "k", "colour": "red"});
@@ -115,7 +115,7 @@ fn a_type_that_is_not_known_is_an_error_that_names_it() {
 }
 
 #[test]
-fn an_error_says_where_it_is() {
+fn an_error_has_its_position() {
     let json = json!({
         "@type": type_url::<Listener>(),
         "filterChains": [{}, {"filters": [{"name": "f", "typedConfig": {"@type": "a/no.such.Type"}}]}],

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_are_not_there_and_versions_that_are_not_read_are_told() {
+    fn missing_kinds_and_unsupported_versions_are_reported() {
         let services = (ISTIO, "v1", "virtualservices");
         let filters = (ISTIO, "v1alpha3", "envoyfilters");
         let routes = ("gateway.networking.k8s.io", "v1", "httproutes");
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_are_told_by_resource_with_what_shows_them() {
+    fn missing_rights_are_reported_by_resource_with_a_command() {
         let status = Right { subresource: "status", ..Right::to("patch", ISTIO, "sidecars", "no conditions") };
         let denied = [
             Right::to("list", "", "pods", "they are not read"),
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn webhooks_that_are_not_there_or_not_known_are_told() {
+    fn missing_webhooks_and_missing_roots_are_reported() {
         let told = |all: &[&str], without_roots: &[&str]| {
             let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
             let seen = HooksSeen { all: owned(all), without_roots: owned(without_roots) };

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn roots_are_listed_and_told_when_they_end_soon() {
+    fn roots_are_listed_and_reported_before_expiry() {
         let now = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 10_000);
         let mut health = Health::default();
         roots(&status(now, 400, 0), now, &mut health);

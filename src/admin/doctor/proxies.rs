@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proxies_of_another_version_than_most_are_told() {
+    fn proxies_with_a_minority_version_are_reported() {
         let told = |all: &[(&str, &str)]| {
             let mut health = Health::default();
             versions_of(all.iter().map(|(version, proxy)| ((*version).to_owned(), *proxy)), &mut health);

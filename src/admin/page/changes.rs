@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_counts_once_by_its_worst_answer() {
+    fn a_proxy_is_counted_once_by_its_worst_state() {
         let streams = [
             vec![sent(10, Some([1, 3]), Some((5, true))), sent(11, Some([3, 3]), Some((1, true)))],
             vec![sent(12, Some([2, 4]), Some((9, true))), sent(12, Some([3, 3]), None)],

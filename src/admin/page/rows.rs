@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_of_a_filter_must_be_somewhere() {
+    fn a_row_must_match_every_word_of_the_filter() {
         assert!(fits(&parameters(&[("filter", "WEB shop")]), &["web-1", "bookshop"]));
         assert!(!fits(&parameters(&[("filter", "web bank")]), &["web-1", "bookshop"]));
         assert!(fits(&parameters(&[]), &[]));

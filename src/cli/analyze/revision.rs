@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_stand_for_revisions_in_both_directions() {
+    fn tags_and_revisions_resolve_in_both_directions() {
         let tags = [("prod", "canary"), ("next", "canary"), ("default", "stable")];
         let tags: BTreeMap<_, _> = tags.map(|(tag, of)| (tag.to_owned(), of.to_owned())).into();
         for (asked, name, words) in [

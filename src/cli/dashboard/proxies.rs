@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_all_replicas_stand_in_one_order_and_numbers_add_up() {
+    fn rows_of_all_replicas_are_sorted_and_totals_added() {
         let told = vec![
             ("a".to_owned(), Ok(vec![part(2, &[("refused", "web-2"), ("synced", "web-1")])])),
             (
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_are_asked_for_as_many_rows_as_may_be_shown_and_no_more() {
+    fn replicas_are_queried_only_for_visible_rows() {
         let wanted = RowQuery::read("filter=a%20b&offset=190&limit=50&state=");
         assert_eq!(wanted.path(0), "/debug/view/proxies?offset=0&limit=200&filter=a%20b&state=");
         assert_eq!(wanted.path(200), "/debug/view/proxies?offset=200&limit=40&filter=a%20b&state=");

@@ -122,7 +122,7 @@ pub(super) fn metrics(mut metrics: Vec<Metric>) -> String {
 }
 
 #[test]
-fn a_part_stands_between_its_comments() {
+fn a_generated_section_is_replaced_between_its_markers() {
     let page = "a\n<!-- x: made from the code, as configuration.md -->\nold\n<!-- x: end -->\nb\n";
     assert_eq!(with_part(page, "x", "new\n").unwrap(), page.replace("old", "new"));
     assert_eq!(with_part(page, "y", "new\n"), None);

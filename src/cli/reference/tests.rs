@@ -86,14 +86,14 @@ fn check(file: &str, expected: &str) {
 }
 
 #[test]
-fn the_committed_page_is_what_the_code_says() {
+fn the_committed_configuration_page_is_up_to_date() {
     let read = read_by_control_plane();
     check("configuration.md", &page(|name| read.contains(name)));
 }
 
 // Metrics of the runtime's tasks need a runtime.
 #[tokio::test]
-async fn the_committed_ports_and_metrics_are_what_the_code_says() {
+async fn the_committed_ports_and_metrics_are_up_to_date() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).unwrap();
     let (config, _) = configured(&[], &[]).unwrap();
     let (text, debugged) = exposition(&config).unwrap();

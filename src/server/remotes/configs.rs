@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn files_are_told_when_they_come_change_and_go() {
+    async fn kubeconfig_files_are_reported_when_added_changed_and_removed() {
         let folder = tempfile::tempdir().unwrap();
         let config = |cluster: &str| format!("clusters: [{{name: {cluster}}}]");
         std::fs::write(folder.path().join("a"), config("east")).unwrap();

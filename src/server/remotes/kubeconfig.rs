@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_would_run_programs_or_read_files_is_refused_unless_allowed() {
+    async fn kubeconfigs_that_run_programs_or_read_files_are_rejected() {
         assert_eq!(refusal("{token: secret}", &[]).await, "");
         for (user, option) in [
             ("{exec: {apiVersion: client.authentication.k8s.io/v1, command: 'true'}}", "exec"),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_kubeconfig_is_refused_without_being_quoted() {
+    async fn an_invalid_kubeconfig_is_rejected_without_quoting_it() {
         let allowed = BTreeSet::new();
         assert!(matches!(client(b"", &allowed, None).await, Err(KubeconfigError::Empty)));
         let error = client(b"users: [secret", &allowed, None).await.err().unwrap().to_string();

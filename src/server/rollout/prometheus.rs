@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nowhere_and_nobody_are_told_without_the_address() {
+    async fn prometheus_errors_do_not_contain_the_address() {
         let said = async |address: Option<&str>| {
             let Answer::Unknown(why) = Prometheus::new(address).ask("up").await else { panic!("{address:?} answers") };
             why

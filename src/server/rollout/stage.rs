@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_that_holds_it_up_is_told_and_each_that_stops_it() {
+    fn reasons_for_waiting_and_stopping_are_reported() {
         let stays = |seen: StageView<'_>, word: &str| {
             let Next::Stay(why) = next(&seen) else { panic!("{word}: it does not stay") };
             assert!(why.contains(word), "{why}");

@@ -102,7 +102,7 @@ fn each_step_is_a_span_with_its_times_below_the_one_that_it_belongs_to() {
 }
 
 #[test]
-fn what_is_sent_while_others_are_still_worked_out_begins_no_later_than_it_ends() {
+fn a_span_of_an_early_response_starts_before_it_ends() {
     let (ids, came) = (Ids::default(), Instant::now());
     let mut trace = OpenTrace::new(ids.trace(), change(came));
     look(&mut trace, &[stream(1, came, 4, None)]);
@@ -112,7 +112,7 @@ fn what_is_sent_while_others_are_still_worked_out_begins_no_later_than_it_ends()
 }
 
 #[test]
-fn of_many_proxies_those_are_told_of_that_fared_worst_and_the_others_are_counted() {
+fn traces_list_the_worst_proxies_and_count_the_others() {
     let came = Instant::now();
     let mut trace = OpenTrace::new(Ids::default().trace(), change(came));
     let mut streams: Vec<_> = (0..100).map(|number| stream(number, came, 8, Some((number, true)))).collect();

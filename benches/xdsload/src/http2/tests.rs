@@ -59,7 +59,7 @@ fn hear(session: &mut Session, mut bytes: &[u8]) -> Result<(Vec<Vec<u8>>, bool, 
 }
 
 #[test]
-fn messages_are_heard_wherever_frames_and_reads_cut_them() {
+fn messages_are_decoded_across_frame_and_read_boundaries() {
     let large = vec![7; 40_000];
     let stream = [grpc(b"one"), grpc(&large), grpc(b""), grpc(b"last")].concat();
     let mut bytes = [window(1 << 20), frame(Type::Headers, 4, STREAM, b"what nobody reads")].concat();
@@ -129,7 +129,7 @@ fn no_more_is_sent_than_the_server_takes() {
 }
 
 #[test]
-fn what_waits_goes_first_and_in_order() {
+fn queued_messages_are_sent_first_and_in_order() {
     let (mut session, mut out) = (session(), Vec::new());
     let sent: Vec<u8> = (0..150_000_u32).map(|n| n.to_le_bytes()[n as usize % 3]).collect();
     let (first, second) = sent.split_at(90_000);

@@ -83,7 +83,7 @@ fn shared(server: SocketAddr, protocol: Protocol, proxies: usize) -> (Arc<Shared
 }
 
 #[tokio::test]
-async fn proxies_follow_break_off_and_come_back_with_what_they_have() {
+async fn proxies_follow_disconnect_and_reconnect_with_their_state() {
     const PROXIES: usize = 3;
     let server = Server { breaks: Arc::new(AtomicUsize::new(1)), ..Server::default() };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_type_is_found_wherever_it_stands_and_cut_messages_are_errors() {
+    fn the_type_url_is_found_at_any_position_and_truncation_is_an_error() {
         let any = prost_types::Any { type_url: "inner".to_owned(), value: vec![7; 300] };
         let response = DiscoveryResponse {
             version_info: "1".to_owned(),

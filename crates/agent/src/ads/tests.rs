@@ -139,7 +139,7 @@ fn table(host: &str) -> Any {
 
 #[tokio::test]
 #[allow(clippy::too_many_lines, reason = "it is one conversation from its beginning to its end")]
-async fn the_agent_takes_its_own_and_passes_the_rest_untouched() {
+async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
     let mut world = world().await;
     let (asks, receiver) = mpsc::channel(8);
     let mut answers =
@@ -290,7 +290,7 @@ async fn delta_streams_pass_too() {
 }
 
 #[tokio::test]
-async fn envoy_is_told_that_the_control_plane_is_away() {
+async fn envoys_stream_fails_while_the_control_plane_is_unreachable() {
     let world = world().await;
     let path = world.folder.path().join("away");
     let upstream = UpstreamConfig {

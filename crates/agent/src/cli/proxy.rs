@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_named_pilot_agent_starts_itself_by_its_own_commands() {
+    fn a_binary_named_pilot_agent_runs_agent_commands() {
         let words = |own: &str| launcher_of(own.to_owned(), 7);
         assert_eq!(words("/usr/local/bin/pilot-agent"), ["/usr/local/bin/pilot-agent", "exec-with-parent", "7"]);
         assert_eq!(words("/usr/local/bin/navarch"), ["/usr/local/bin/navarch", "agent", "exec-with-parent", "7"]);

@@ -121,7 +121,7 @@ fn names_are_found_in_all_their_forms() {
 }
 
 #[test]
-fn large_answers_are_cut_to_what_the_asker_takes() {
+fn large_dns_responses_are_truncated_to_the_clients_limit() {
     let table = Table::new(&wire(), &table_config());
     let sizes =
         [(None, Carrier::Udp, 512, true), (Some(4096), Carrier::Udp, 4096, false), (None, Carrier::Tcp, 65535, false)];
@@ -142,7 +142,7 @@ fn large_answers_are_cut_to_what_the_asker_takes() {
 }
 
 #[test]
-fn what_is_no_question_gets_no_or_a_short_answer() {
+fn malformed_dns_queries_get_no_or_a_short_response() {
     let table = Table::new(&wire(), &table_config());
     let think = |bytes: &[u8]| answer(bytes, Carrier::Udp, Some(&table), 1, false);
     assert_eq!(think(b""), Answer::Nothing);

@@ -30,7 +30,7 @@ async fn run(script: &str, drain: Duration, given: &[Order]) -> (Ended, Duration
 }
 
 #[tokio::test]
-async fn an_exit_code_is_passed_on_and_a_signal_is_told_as_shells_do() {
+async fn exit_codes_are_passed_on_and_signals_become_shell_exit_codes() {
     assert_eq!(run("exit 7", Duration::ZERO, &[]).await.0, Ended::ByItself(7));
     assert_eq!(run("kill -SEGV $$", Duration::ZERO, &[]).await.0, Ended::ByItself(128 + 11));
 }

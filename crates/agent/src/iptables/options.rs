@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_count_more_than_variables_and_other_names_more_than_their_own() {
+    fn flags_take_precedence_over_variables() {
         let options =
             read("-b 80 -u 7", &[("ISTIO_INBOUND_PORTS", "*"), ("ENVOY_PORT", "1"), ("INBOUND_CAPTURE_PORT", "2")])
                 .unwrap();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_is_not_given_has_the_default_that_help_tells() {
+    fn an_omitted_flag_has_the_default_in_its_help_text() {
         for flag in FLAGS.iter().filter(|flag| !flag.default.is_empty()) {
             assert_eq!(read(&format!("--{}={}", flag.name, flag.default), &[]), read("", &[]), "--{}", flag.name);
         }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn resolvers_are_asked_for_only_where_queries_to_them_are_captured() {
+    fn resolvers_are_read_only_if_dns_capture_needs_them() {
         let host = HostFacts { name_servers: None, ..host(&["10.0.0.1"]) };
         let read = |line: &[&str]| {
             let line: Vec<_> = line.iter().map(|word| (*word).to_owned()).collect();

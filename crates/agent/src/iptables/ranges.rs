@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_part_by_family_and_keep_what_was_written() {
+    fn cidrs_are_split_by_family_and_keep_their_spelling() {
         let ranges = Ranges::parse("10.1.2.3/8,,2001:db8::/32,127.0.0.1/32").unwrap();
         assert_eq!(
             ranges.of(Family::V4).map(|range| range.to_string()).collect::<Vec<_>>(),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cidr_is_refused() {
+    fn values_that_are_not_cidrs_are_rejected() {
         for text in ["10.0.0.0", "10.0.0.0/33", "10.0.0.0/08", "10.0.0.0/+8", "x/8", "10.0.0.0/8, 11.0.0.0/8"] {
             assert_eq!(Ranges::parse(text), None, "{text}");
         }

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_decides_is_told_of_just_before() {
+    fn a_log_rule_precedes_each_deciding_rule() {
         let rules = vec![
             rule(Table::Nat, "ISTIO_OUTPUT", None, "-d 127.0.0.1/32 -j RETURN"),
             rule(Table::Nat, "ISTIO_OUTPUT", None, "-j ISTIO_REDIRECT"),

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_whose_end_was_lost_give_way() {
+    fn connections_with_a_lost_end_are_evicted() {
         let (mut connections, begin) = (Connections::default(), Instant::now());
         let none: Arc<Rendered> = Arc::default();
         for number in 0..MAX_CONNECTIONS {

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_says_who_wrote_it() {
+    fn a_peer_metadata_header_identifies_its_sender() {
         let workload = Workload {
             name: "web-v1".to_owned(),
             namespace: "shop".to_owned(),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_told_of_an_application_by_its_qualified_labels_first() {
+    fn qualified_labels_take_precedence_for_the_application_name() {
         let labels = |pairs: &[(&str, &str)]| {
             let labels = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
             let node = Node { labels, ..Node::default() };
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_headers_mean_is_kept_within_bounds() {
+    fn the_cache_of_peer_headers_is_bounded() {
         let mut peers = Peers::default();
         for number in 0..=MAX_PEERS {
             peers.read(number.to_string().as_bytes());

@@ -89,7 +89,7 @@ fn counted(own: Workload, name: &str, entries: &[HttpEntry]) -> String {
 }
 
 #[test]
-fn a_request_of_a_client_is_counted_with_what_its_endpoint_says() {
+fn client_requests_are_labelled_with_endpoint_metadata() {
     let text = counted(
         workload("client", "buyers"),
         &log(Reporter::Source, Vec::new()),
@@ -130,7 +130,7 @@ fn a_request_of_a_client_is_counted_with_what_its_endpoint_says() {
 }
 
 #[test]
-fn a_client_knows_the_application_of_an_endpoint_that_has_a_sidecar() {
+fn client_metrics_have_the_application_of_endpoints_with_sidecars() {
     let tags = [&[(WORKLOAD_TAG, "web-v1;shop;web;;west;;shop-web;2")][..], &OUTBOUND[1..]].concat();
     let text = counted(workload("client", "buyers"), &log(Reporter::Source, Vec::new()), &[request(&tags)]);
     let labels = "destination_workload=\"web-v1\",destination_workload_namespace=\"shop\",\
@@ -188,7 +188,7 @@ fn a_request_that_came_through_a_tunnel_is_counted_with_whose_tunnel_it_was() {
 }
 
 #[test]
-fn a_request_to_a_server_is_counted_with_what_the_client_says() {
+fn server_requests_are_labelled_with_client_metadata() {
     let mut entry = request(&[(SERVICES_TAG, SERVICES)]);
     inbound(entry.common_properties.as_mut().unwrap());
     let text = counted(workload("web", "shop"), &log(Reporter::Destination, Vec::new()), &[entry]);
@@ -322,7 +322,7 @@ fn a_telemetry_changes_metrics_and_labels() {
 }
 
 #[test]
-fn label_sets_are_bounded_and_idle_ones_give_way() {
+fn label_sets_are_bounded_and_idle_ones_evicted() {
     let metrics = MeshMetrics::with_limit(workload("client", "buyers"), "", 8);
     let log = metrics.log(&log(Reporter::Source, Vec::new())).unwrap();
     let begin = Instant::now();
@@ -348,7 +348,7 @@ fn label_sets_are_bounded_and_idle_ones_give_way() {
 }
 
 #[test]
-fn what_is_no_text_costs_no_entry() {
+fn non_utf8_values_create_no_label_set() {
     let mut entry = request(&OUTBOUND);
     entry.request.as_mut().unwrap().authority = vec![0xff].into();
     let common = entry.common_properties.as_mut().unwrap();

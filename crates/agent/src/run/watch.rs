@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_file_that_is_exchanged_is_heard_of_and_told_by_its_content() {
+    async fn a_replaced_file_is_reported_if_its_content_changed() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("custom.yaml");
         std::fs::write(&file, "a").unwrap();

@@ -78,7 +78,7 @@ async fn hardware_handles_keys_of_an_envoy_that_can_use_it() {
 }
 
 #[tokio::test]
-async fn both_protocols_send_what_is_there_and_what_changes() {
+async fn both_xds_protocols_send_initial_and_changed_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let certs = folder.path().join("certs");
     let (first, _) = put(&certs, "first");

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_apart() {
+    fn secret_names_are_parsed() {
         for (name, expected) in [
             ("default", Some(SecretName::Workload)),
             ("ROOTCA", Some(SecretName::Roots)),

@@ -68,7 +68,7 @@ mod tests {
     use crate::metrics::AgentMetrics;
 
     #[tokio::test]
-    async fn what_is_there_before_the_writer_is_written() {
+    async fn existing_certificates_are_written_at_start() {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("output");
         let config = SecretsConfig { output: Some(output.clone()), ..config(folder.path()) };

@@ -78,7 +78,7 @@ mod tests {
         text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
 
     #[test]
-    fn what_cannot_be_put_together_is_not_asked_for() {
+    fn unmergeable_formats_are_not_requested() {
         assert_eq!(
             accepted(PROMETHEUS, OF_APPLICATIONS),
             "application/openmetrics-text;version=1.0.0;q=0.3,application/openmetrics-text;version=0.0.1;q=0.2,text/plain;version=0.0.4;q=0.1"

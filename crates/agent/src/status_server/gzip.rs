@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gzip_is_for_who_takes_it() {
+    fn gzip_is_used_only_if_accepted() {
         for (text, taken) in [
             ("gzip", true),
             ("deflate, GZIP;q=0.5", true),

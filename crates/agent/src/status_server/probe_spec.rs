@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_injector_would_not_write_is_refused() {
+    fn probes_that_the_injector_never_writes_are_rejected() {
         for text in [
             r#"{"/app-health/a/other": {"tcpSocket": {"port": 1}}}"#,
             r#"{"/app-health//livez": {"tcpSocket": {"port": 1}}}"#,

@@ -139,7 +139,7 @@ async fn metrics_of_one_target_keep_their_format_and_those_of_several_one_end() 
 }
 
 #[tokio::test]
-async fn an_application_that_does_not_answer_costs_no_more_than_the_time_given() {
+async fn an_unresponsive_application_delays_a_scrape_only_until_its_timeout() {
     let mut tasks = JoinSet::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let app = listener.local_addr().unwrap().port();
@@ -174,7 +174,7 @@ async fn the_start_takes_until_the_pod_is_first_found_ready() {
 }
 
 #[tokio::test]
-async fn orders_are_taken_by_post_alone() {
+async fn commands_require_post() {
     let mut setting = setting(1, None, JoinSet::new()).await;
     assert_eq!(setting.get("/quitquitquit").await.status, StatusCode::METHOD_NOT_ALLOWED);
     for (path, order) in [("/drain", Order::Drain), ("/quitquitquit", Order::Quit)] {

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_off_does_no_harm() {
+    fn truncated_messages_are_harmless() {
         let bytes = message(PACKET, &[vec![2, 0, 5, 57], attribute(10, b"A\0"), attribute(9, &[1; 40])].concat());
         for length in 0..bytes.len() {
             let mut broken = bytes.get(..length).unwrap().to_vec();

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_of_both_families_are_told_with_their_ports() {
+    fn ipv4_and_ipv6_packets_are_described_with_ports() {
         let mut packet = vec![0; 24];
         packet[0] = 0x45;
         packet[9] = 6;

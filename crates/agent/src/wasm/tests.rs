@@ -283,7 +283,7 @@ async fn other_configs_are_left_alone_and_broken_ones_refused() {
 }
 
 #[tokio::test]
-async fn modules_that_nobody_asks_for_are_removed() {
+async fn unused_modules_are_removed() {
     let mut tasks = tokio::task::JoinSet::new();
     let address = server(Arc::default(), &mut tasks).await;
     let folder = tempfile::tempdir().unwrap();

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_found_however_they_are_packed() {
+    fn modules_are_found_in_every_image_format() {
         let layer = gzip(&tar(&[("readme", b"x"), ("deep/plugin.wasm", MODULE)]));
         assert_eq!(unpack(&layer, Packing::Archive, 100_000).unwrap(), MODULE);
         for loose in [MODULE.to_vec(), gzip(MODULE), tar(&[("any", MODULE)]), gzip(&tar(&[("any", &gzip(MODULE))]))] {

@@ -43,7 +43,7 @@ fn client(mesh: &mut Mesh, kind: &str) -> ProxyId {
 }
 
 #[test]
-fn a_pod_is_told_by_its_address_with_its_names_and_no_more() {
+fn a_pod_requested_by_address_is_sent_with_its_names_only() {
     let (mut mesh, sidecar) = mesh();
     let shown = mesh.ask(sidecar, ResourceType::Workload, &["/10.0.0.1"]);
     let uid = "Kubernetes//Pod/shop/client-5d-x";
@@ -103,7 +103,7 @@ fn pods_of_remote_clusters_are_found_with_theirs() {
 }
 
 #[test]
-fn nothing_is_kept_until_somebody_asks() {
+fn the_address_index_is_built_on_first_request() {
     let mut state = MeshState::new(Settings::default());
     state.apply(objects(WORKLOADS));
     assert_eq!(state.context().addresses.at("10.0.0.1".parse().unwrap()).count(), 0);
@@ -116,7 +116,7 @@ fn nothing_is_kept_until_somebody_asks() {
 }
 
 #[test]
-fn in_ambient_mode_remote_clusters_are_indexed_once_somebody_asks() {
+fn in_ambient_mode_remote_clusters_are_indexed_on_first_request() {
     let ip = "10.5.0.1".parse().unwrap();
     let remote_pods = || remote(&WORKLOADS.replace("10.0.0.1", "10.5.0.1"));
     for (east_west, found) in [(false, [0, 1]), (true, [1, 1])] {
@@ -180,7 +180,7 @@ fn in_ambient_mode_proxies_get_by_address_what_they_get_without_it() {
 }
 
 #[test]
-fn in_ambient_mode_what_a_proxy_asked_for_by_address_stays_current() {
+fn in_ambient_mode_addresses_requested_by_a_proxy_are_updated() {
     let (mut mesh, [sidecar, ..], _) = ambient();
     let uid = "Kubernetes//Pod/shop/client-5d-x";
     mesh.ask(sidecar, ResourceType::Workload, &["/10.0.0.1"]);

@@ -108,7 +108,7 @@ fn service(shown: &Shown, name: &str) -> Service {
 }
 
 #[test]
-fn workloads_of_a_cluster_in_the_same_network_are_told_one_by_one() {
+fn workloads_of_a_remote_cluster_in_the_same_network_are_sent_individually() {
     let mut mesh = two_clusters(settings(true));
     let ztunnel = mesh.ztunnel("n9");
     let shown = mesh.ask(ztunnel, ResourceType::Workload, &[]);
@@ -150,7 +150,7 @@ fn a_service_has_the_addresses_of_both_clusters_and_the_waypoint_of_the_one_that
 }
 
 #[test]
-fn they_are_found_by_name_address_and_node() {
+fn remote_workloads_are_found_by_name_address_and_node() {
     let mut mesh = two_clusters(settings(true));
     let ztunnel = mesh.ztunnel("n9");
     let hosts = ["all", "near", "web"].map(host);
@@ -207,7 +207,7 @@ impl Query for Behind {
 }
 
 #[test]
-fn a_waypoint_stands_before_them() {
+fn remote_workloads_use_their_waypoint() {
     let mut mesh = two_clusters(settings(true));
     let way = "
 { apiVersion: v1, kind: Service, metadata: { name: way, namespace: shop }, spec: { clusterIP: 10.96.0.9,
@@ -373,7 +373,7 @@ const WAYS: &str = "
 ";
 
 #[test]
-fn a_change_elsewhere_costs_what_it_changes() {
+fn a_remote_change_updates_only_what_it_affects() {
     // What a service selects is asked of the pods of its namespace; in another network there are none to ask.
     let apart = |n: usize| format!("ns{n:04}");
     let together = |_: usize| "shop".to_owned();

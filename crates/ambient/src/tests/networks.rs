@@ -118,7 +118,7 @@ fn a_service_of_several_clusters_has_the_addresses_and_identities_of_all() {
 }
 
 #[test]
-fn what_is_elsewhere_is_found_by_name_and_address() {
+fn remote_services_are_found_by_name_and_address() {
     let mut mesh = two_clusters(true);
     let ztunnel = mesh.ztunnel("n1");
     let far = "shop/far.shop.svc.cluster.local";
@@ -149,7 +149,7 @@ fn after_changes_elsewhere_it_is_as_from_scratch() {
 }
 
 #[test]
-fn without_joined_networks_a_cluster_stands_alone() {
+fn without_multi_network_remote_clusters_are_ignored() {
     let mut mesh = two_clusters(false);
     let ztunnel = mesh.ztunnel("n1");
     let hosts = ["near", "web"].map(|name| format!("shop/{name}.shop.svc.cluster.local"));

@@ -29,7 +29,7 @@ fn listed(namespace: &str, policies: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_empty_selector_in_the_root_namespace_is_for_that_namespace_alone() {
+fn an_empty_selector_in_the_root_namespace_selects_only_that_namespace() {
     let strict = ["istio-system/istio_converted_static_strict"];
     let empty = peers("istio-system", "empty", "{ selector: {}, mtls: { mode: STRICT } }");
     assert_eq!(listed("shop", &empty), [""; 0], "as istiod has it");

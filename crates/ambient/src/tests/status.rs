@@ -65,7 +65,7 @@ fn service(metadata: &str) -> String {
 }
 
 #[test]
-fn a_service_is_told_which_waypoint_is_before_it_or_why_none_is() {
+fn service_status_names_the_waypoint_or_why_there_is_none() {
     for (metadata, expected) in [
         ("namespace: shop", "istio.io/WaypointBound True WaypointAccepted"),
         ("namespace: free", "-istio.io/WaypointBound"),
@@ -94,7 +94,7 @@ fn a_service_is_told_which_waypoint_is_before_it_or_why_none_is() {
 }
 
 #[test]
-fn the_message_says_what_becomes_of_ingress_and_of_a_second_waypoint() {
+fn the_condition_message_covers_ingress_and_canary_waypoints() {
     let message = |metadata: &str| {
         let mut mesh = Mesh::new();
         mesh.put(&format!("{WAYPOINTS}{}", service(metadata)));
@@ -113,7 +113,7 @@ fn the_message_says_what_becomes_of_ingress_and_of_a_second_waypoint() {
 }
 
 #[test]
-fn entries_are_told_too() {
+fn service_entries_get_waypoint_conditions() {
     let entry = |name: &str, host: &str, labels: &str| {
         format!(
             "{{ apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {{ name: {name}, namespace: free, labels: {{ {labels} }} }},
@@ -150,7 +150,7 @@ fn entries_are_told_too() {
 }
 
 #[test]
-fn a_service_entry_is_told_how_far_it_is_seen() {
+fn service_entry_status_has_its_visibility() {
     let mut mesh = Mesh::new();
     let visibility =
         ServiceEntryVisibility { default_visibility: Visibility::Namespace, ..ServiceEntryVisibility::default() };
@@ -173,7 +173,7 @@ fn policy(namespace: &str, spec: &str) -> String {
 }
 
 #[test]
-fn a_policy_is_told_what_ztunnel_makes_of_it() {
+fn policy_status_has_the_verdict_for_ztunnel() {
     for (spec, expected, found) in [
         ("rules: [{ from: [{ source: { namespaces: [a] } }] }]", "True Accepted", "attached to ztunnel"),
         ("action: AUDIT", "False UnsupportedValue", "does not support the AUDIT action"),
@@ -216,7 +216,7 @@ fn a_policy_is_told_what_ztunnel_makes_of_it() {
 }
 
 #[test]
-fn a_policy_is_told_which_of_its_targets_have_waypoints() {
+fn policy_status_lists_targets_with_and_without_waypoints() {
     let bound = service("namespace: shop") + &service("namespace: free");
     for (namespace, targets, expected) in [
         ("shop", "{ kind: Gateway, group: gateway.networking.k8s.io, name: way }", "True Accepted"),
@@ -252,7 +252,7 @@ fn a_policy_is_told_which_of_its_targets_have_waypoints() {
 }
 
 #[test]
-fn a_waypoint_that_gets_an_address_is_told_of() {
+fn a_waypoint_becomes_bound_when_it_gets_an_address() {
     let mut mesh = Mesh::new();
     mesh.put(&format!("{WAYPOINTS}{}", service("namespace: shop, labels: { istio.io/use-waypoint: young }")));
     assert_eq!(short(&told(&mut mesh)["Service/shop/web"]), ["istio.io/WaypointBound False WaypointIsNotReady"]);

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_told_apart() {
+    fn valid_and_invalid_annotation_values_are_distinguished() {
         let good = [
             ("sidecar.istio.io/interceptionMode", "TPROXY"),
             ("status.sidecar.istio.io/port", "0"),

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_told_when_it_is_near_for_the_life_that_it_has() {
+    fn certificate_expiry_is_reported_relative_to_its_lifetime() {
         assert_eq!(told(3650, 31 * 24), None);
         let near = "root O=cluster.local: ends in 29 days".to_owned();
         assert_eq!(told(3650, 29 * 24), Some((Level::Note, near)));

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_differ_are_told_in_what() {
+    fn differences_between_replicas_are_reported() {
         let replica = |version: &str, configuration: &str, root: &str| Health {
             version: version.to_owned(),
             configuration: configuration.to_owned(),

@@ -151,7 +151,7 @@ fn both(served: &Mirror, change: &Change) -> [Plan; 2] {
 }
 
 #[test]
-fn a_plan_on_copies_says_the_same_as_one_that_makes_all_anew() {
+fn a_plan_on_copies_equals_a_plan_from_scratch() {
     let mut state = MeshState::new(Settings::default());
     state.apply(changes(&format!("{MESH}{}", further())));
     let proxies = vec![

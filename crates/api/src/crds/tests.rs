@@ -157,7 +157,7 @@ fn a_definition_fits_an_annotation() {
 }
 
 #[test]
-fn the_committed_file_is_what_the_types_say() {
+fn the_committed_crds_are_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/charts/navarch/crds/istio.yaml");
     let committed = std::fs::read_to_string(path).unwrap_or_default();
     assert!(committed == yaml(), "out of date; run: navarch crds > deploy/charts/navarch/crds/istio.yaml");

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_is_not_seen() {
+    fn pruned_fields_are_not_decoded() {
         const KEEP: Keep =
             Keep::Only(&[("a", Keep::All), ("b", Keep::Only(&[("c", Keep::All)])), ("m", Keep::Without(&["x"]))]);
         static KEPT: Keep = KEEP;

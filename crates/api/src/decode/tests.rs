@@ -56,7 +56,7 @@ fn a_broken_document_loses_none_of_the_others() {
 }
 
 #[test]
-fn unknown_fields_are_told_and_unknown_kinds_ignored() {
+fn unknown_fields_are_reported_and_unknown_kinds_ignored() {
     let text = format!(
         "{}---\n{}",
         virtual_service("one", "  hots: [a]\n  http: [{rout: []}]"),
@@ -185,7 +185,7 @@ fn nulls_are_absence() {
 }
 
 #[test]
-fn words_that_are_booleans_to_some_are_text_where_text_is_meant() {
+fn yaml_booleans_are_strings_in_string_fields() {
     let text =
         "apiVersion: v1\nkind: Service\nmetadata: {name: n, labels: {mesh: on}}\nspec: {ports: [{name: y, port: 1}]}\n";
     let AnyObject::Service(service) = object(text) else { panic!() };

@@ -29,7 +29,7 @@ fn is_read_back(object: &AnyObject) {
 }
 
 #[test]
-fn what_is_written_is_read_as_it_was() {
+fn encoded_objects_decode_to_the_same() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = Vec::new();
     for directory in ["tests", "deploy/samples"] {
@@ -52,7 +52,7 @@ fn what_is_written_is_read_as_it_was() {
 }
 
 #[test]
-fn what_controllers_write_is_written_too() {
+fn fields_written_by_controllers_are_encoded() {
     let texts = [
         r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-1","namespace":"shop","generateName":"web-","generation":7,
             "creationTimestamp":"2026-01-02T03:04:05Z","uid":"6f1b3c1e-0d1c-4c7b-9b5e-3f7f6a2d9e10","resourceVersion":"12",

@@ -70,7 +70,7 @@ mod tests {
     use crate::istio::ApplyTo;
 
     #[test]
-    fn spans_may_be_written_as_gos_wherever_they_stand() {
+    fn go_durations_are_accepted_at_any_depth() {
         let typed = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
         let cluster = json!({
             "connectTimeout": "1m30s",

@@ -61,7 +61,7 @@ fn null_is_absence() {
 }
 
 #[test]
-fn numbers_may_stand_in_quotes_or_have_no_fraction() {
+fn quoted_numbers_and_integral_floats_are_accepted() {
     let expected = Message { some_number: 80, signed: -3, share: 0.5, ..Default::default() };
     assert_eq!(read(json!({ "someNumber": "80", "signed": "-3", "share": "0.5" })).unwrap(), expected);
     assert_eq!(read(json!({ "someNumber": 80.0, "signed": -3.0, "share": 0.5 })).unwrap(), expected);

@@ -338,7 +338,7 @@ mod tests {
     use crate::mesh::ProxyConfig;
 
     #[test]
-    fn zeros_are_left_out_unless_they_are_told_apart_from_absence() {
+    fn zeros_are_omitted_unless_presence_is_tracked() {
         let text = concat!(
             r#"{"concurrency":0,"tracing":{"stackdriver":{"maxNumberOfAttributes":"7"},"sampling":0.5},"#,
             r#""proxyMetadata":{"A":"","B":"\u003c"},"extraStatTags":["x"],"holdApplicationUntilProxyStarts":false}"#
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_json_lacks_are_words() {
+    fn nan_and_infinity_are_strings() {
         assert_eq!(to_proto_json_text(&[f64::NAN, f64::INFINITY, -2.5]).unwrap(), r#"["NaN","Infinity",-2.5]"#);
     }
 }

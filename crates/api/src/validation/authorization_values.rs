@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wildcard_may_stand_at_an_edge() {
+    fn one_wildcard_at_the_start_or_end_is_valid() {
         assert!(edge_wildcard("*").is_ok() && edge_wildcard("*a").is_ok() && edge_wildcard("a*").is_ok());
         assert!(edge_wildcard("a*b").is_err() && edge_wildcard("*a*").is_err() && edge_wildcard("**").is_err());
         assert!(trust_domain("a/b").is_err());

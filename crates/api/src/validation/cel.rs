@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_does_not() {
+    fn invalid_cel_is_rejected() {
         for text in ["", "a &&& b", "a b", "(a", "[1", "'open", "a.", "if", "1 +", "a ? b", "#", "f(a b)", "in", "= a"]
         {
             assert!(check(text).is_err(), "{text}");

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn primes_are_told_as_envoy_tells_them() {
+    fn primes_are_detected_like_in_envoy() {
         let primes: Vec<u64> = (0..30).filter(|number| is_prime(*number)).collect();
         assert_eq!(primes, [1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29]);
         assert!(is_prime(65537) && !is_prime(65536) && !is_prime(2209));

@@ -406,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_go_accepts_is_accepted() {
+    fn regexes_that_go_accepts_are_accepted() {
         for good in [
             "",
             "a",
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_refuses_is_refused() {
+    fn regexes_that_go_rejects_are_rejected() {
         for bad in [
             "*",
             "+a",

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemes_are_told_and_what_is_no_address_is_refused() {
+    fn uri_schemes_are_parsed_and_invalid_uris_rejected() {
         for (url, scheme) in [
             ("OCI://a.example:80/b?c#d", "oci"),
             ("http://[::1]:80/x", "http"),

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn products_are_bounded_and_what_people_write_is_not_cut() {
+    fn products_of_counts_are_bounded_without_truncating_normal_entries() {
         for (hosts, addresses, ports, endpoints) in
             [(40_000, 0, 2, 3), (1, 5_000, 10, 1), (100, 1, 10, 1_000), (1, 0, 1, 100_000), (0, 0, 0, 0)]
         {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_are_told_by_field() {
+    fn truncations_are_reported_by_field() {
         let warned = |entry: &ServiceEntry| {
             let verdict = entry.validate(&ObjectMeta::default());
             let cuts = verdict.warnings.iter().filter(|warning| warning.message.contains("are served"));

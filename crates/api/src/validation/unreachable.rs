@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_match_that_asks_for_more_comes_too_late() {
+    fn a_stricter_match_after_a_broader_one_is_unreachable() {
         let pair = |first: Value, second: Value| !warned(json!([{"match": [first]}, {"match": [second]}])).is_empty();
         let at = |path: &str| json!({"uri": {"prefix": path}});
         assert!(pair(at("/a"), at("/ab")) && !pair(at("/ab"), at("/a")) && !pair(at("/a"), at("/b")));

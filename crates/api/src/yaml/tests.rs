@@ -21,7 +21,7 @@ fn scalars_are_read_as_kubernetes_tools_read_them() {
 }
 
 #[test]
-fn a_key_that_stands_twice_is_refused_with_its_line() {
+fn a_duplicate_yaml_key_is_rejected_with_its_line() {
     let error = parse("a: 1\nb: 2\na: 3\n", Schema::V1_1).unwrap_err();
     assert_eq!(error.line, 3, "{error}");
     assert_eq!(parse_last_wins("a: 1\nb: 2\na: 3\n", Schema::V1_1).unwrap(), json!({ "a": 3, "b": 2 }));
@@ -52,7 +52,7 @@ fn lines_before_a_document_and_lines_in_it_add_up() {
 }
 
 #[test]
-fn what_a_document_may_cost_is_bounded() {
+fn the_size_of_a_document_is_bounded() {
     let deep = format!("{}{}", "[".repeat(2000), "]".repeat(2000));
     assert!(parse(&deep, Schema::V1_1).is_err());
     let block: String = (0..2000).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();

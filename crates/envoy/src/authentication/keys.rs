@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn cve_2026_31837_the_keys_that_stand_in_for_missing_ones_have_no_private_part() {
+    fn cve_2026_31837_placeholder_keys_have_no_private_part() {
         let set: serde_json::Value = serde_json::from_str(NO_KEYS).unwrap();
         let keys = set["keys"].as_array().unwrap();
         assert_eq!(keys.len(), 1);

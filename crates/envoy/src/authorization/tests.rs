@@ -253,7 +253,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn envoy_is_told_what_policies_say(
+    fn policies_become_envoy_rbac_rules(
         policies in prop::collection::vec(policy(), 0..4),
         requests in prop::collection::vec(asked(), 16),
     ) {
@@ -324,7 +324,7 @@ fn cve_2021_39155_hosts_are_the_same_in_any_case() {
 
 /// Patterns of users are literals in expressions: no policy can make Envoy compile a bomb.
 #[test]
-fn expressions_of_users_stand_for_themselves() {
+fn user_supplied_values_are_escaped_in_expressions() {
     let bomb = "(((((a{1,100}){1,100}){1,100}){1,100}){1,100})";
     let yaml = format!(
         "{{action: DENY, rules: [{{from: [{{source: {{principals: ['*{bomb}'], namespaces: ['{bomb}']}}}}]}}]}}"
@@ -334,7 +334,7 @@ fn expressions_of_users_stand_for_themselves() {
 }
 
 #[test]
-fn what_cannot_be_said_narrows_allow_and_widens_deny() {
+fn inexpressible_conditions_narrow_allow_and_widen_deny() {
     let when = "when: [{key: no.such.attribute, values: [x]}]";
     let allow = of_yaml(&format!("{{rules: [{{{when}}}]}}"));
     let deny = of_yaml(&format!("{{action: DENY, rules: [{{{when}}}]}}"));

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_of_ours_stands_for_all_of_them() {
+    fn a_trust_domain_alias_expands_to_all_aliases() {
         let values = ["x", "old", "new"].map(str::to_owned);
         assert_eq!(domains(&["new", "old"]).domains(&values), ["x", "new", "old"]);
     }

@@ -123,7 +123,7 @@ fn proxies_of_all_namespaces_share_clusters_and_endpoints() {
 }
 
 #[test]
-fn an_endpoint_reaches_its_endpoint_set_alone() {
+fn an_endpoint_change_affects_only_its_endpoint_set() {
     let mut mesh = Mesh::new();
     mesh.connect("bank", "10.9.0.1");
     mesh.connect("mall", "10.9.0.2");
@@ -136,7 +136,7 @@ fn an_endpoint_reaches_its_endpoint_set_alone() {
 }
 
 #[test]
-fn a_rule_reaches_the_clusters_of_its_host_alone() {
+fn a_destination_rule_affects_only_clusters_of_its_host() {
     let mut mesh = Mesh::new();
     mesh.connect("bank", "10.9.0.1");
     mesh.put(&rule(0, 1));

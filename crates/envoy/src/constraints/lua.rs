@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_luajit_reads_passes() {
+    fn lua_that_luajit_accepts_passes() {
         for script in [
             "",
             "#!/usr/bin/lua\nlocal a = 1",
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_luajit_does_not_read_is_found_with_its_line() {
+    fn lua_errors_are_reported_with_their_line() {
         for (script, line) in [
             ("function f(\nend", 2),
             ("local a =\n", 2),

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_without_selector_stands_beside_one_with() {
+    fn destination_rules_with_and_without_selector_are_not_merged() {
         let rules = [rule("a", "v1", &[], Some("web")), rule("b", "v2", &[], None)];
         assert_eq!(subsets(&rules), [["v1"], ["v2"]]);
     }

@@ -161,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_revision_is_not_said() {
+    fn the_default_canonical_revision_is_omitted() {
         let labels: Labels = [("app", "web"), ("version", "latest")].map(|(k, v)| (Arc::from(k), Arc::from(v))).into();
         assert_eq!((canonical_name((&labels).into(), "web-1"), canonical_revision((&labels).into())), ("web", ""));
         assert_eq!(canonical_name((&Labels::default()).into(), "web-1"), "web-1");
     }
 
     #[test]
-    fn app_and_version_are_told_as_istios_proxies_know_them() {
+    fn endpoint_metadata_encodes_app_and_version_like_istio() {
         let labels = |pairs: &[(&str, &str)]| -> Labels {
             pairs.iter().map(|(key, value)| (Arc::from(*key), Arc::from(*value))).collect()
         };

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_narrows_what_was_asked_for() {
+    fn compliance_policies_restrict_requested_tls_settings() {
         assert_eq!(held(CompliancePolicy::None).cipher_suites.len(), 2);
         let old = held(CompliancePolicy::Fips140v2);
         assert_eq!(old.cipher_suites, ["ECDHE-RSA-AES128-GCM-SHA256"]);

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trailing_slash_of_a_prefix_says_nothing() {
+    fn a_trailing_slash_of_a_path_prefix_is_ignored() {
         let of = |value: &str| {
             let declared = serde_json::json!({ "path": { "value": value } });
             http(&serde_json::from_value(declared).unwrap()).unwrap().uri

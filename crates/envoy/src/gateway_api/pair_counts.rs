@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_is_counted_up_and_down() {
+    fn pair_counts_follow_additions_and_removals() {
         let sums = |part: u8, some: &[(&'static str, u8, i32)]| {
             let some: Arc<Sums<&'static str, u8>> =
                 Arc::new(some.iter().map(|(key, other, count)| ((*key, *other), *count)).collect());

@@ -32,7 +32,7 @@ fn a_listener_is_found_by_every_name_that_the_client_may_use() {
 }
 
 #[test]
-fn a_host_without_a_port_stands_for_all_of_its_ports() {
+fn a_grpc_host_without_a_port_means_all_its_ports() {
     let yaml = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n\
                 spec: {clusterIP: 10.96.0.1, ports: [{name: http, port: 80}, {name: grpc, port: 90}]}\n";
     let mut mesh = TestMesh::new(yaml);
@@ -75,7 +75,7 @@ fn routes_hold_the_virtual_hosts_of_one_host() {
 }
 
 #[test]
-fn a_change_of_one_service_leaves_the_routes_of_others_alone() {
+fn a_service_change_keeps_routes_of_other_services() {
     let cost = |services: usize| {
         let mut yaml = service("shop", "web", 80);
         (0..services).for_each(|number| yaml += &service("shop", &format!("other-{number}"), 80));
@@ -90,7 +90,7 @@ fn a_change_of_one_service_leaves_the_routes_of_others_alone() {
 }
 
 #[test]
-fn a_cluster_says_what_grpc_can_do_and_nothing_else() {
+fn a_grpc_cluster_has_only_fields_that_grpc_supports() {
     let rule = "{host: web, trafficPolicy: {loadBalancer: {simple: RANDOM}, outlierDetection: {consecutive5xxErrors: 1}, \
                 connectionPool: {tcp: {maxConnections: 3}}}, subsets: [{name: v1, labels: {version: v1}, \
                 trafficPolicy: {loadBalancer: {simple: LEAST_REQUEST}, connectionPool: {http: {http2MaxRequests: 5}}}}]}";

@@ -53,7 +53,7 @@ fn class_and_mode_say_which_are_served() {
 }
 
 #[test]
-fn what_cannot_be_served_is_said() {
+fn unservable_ingress_rules_are_reported() {
     let spec = format!(
         "{{tls: [{{hosts: [a.example]}}], rules: [{}, {{host: b.example}}]}}",
         rule("a.example", "/", "{name: http}")

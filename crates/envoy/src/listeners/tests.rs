@@ -155,7 +155,7 @@ fn a_proxy_without_istios_filters_gets_the_same_without_them() {
 }
 
 #[test]
-fn a_changed_service_rebuilds_its_own_listeners_alone() {
+fn a_changed_service_rebuilds_only_its_listeners() {
     let translator = Arc::new(Noting::default());
     let mut mesh = Mesh::new(translator.clone());
     let id = mesh.connect(a_sidecar("web-1", json!({})));
@@ -172,7 +172,7 @@ fn a_changed_service_rebuilds_its_own_listeners_alone() {
 }
 
 #[test]
-fn sidecars_that_differ_in_name_and_address_alone_share_every_listener() {
+fn sidecars_that_differ_only_in_name_and_address_share_listeners() {
     let translator = Arc::new(Noting::default());
     let mut mesh = Mesh::new(translator.clone());
     mesh.connect(a_sidecar("web-1", json!({})));
@@ -182,7 +182,7 @@ fn sidecars_that_differ_in_name_and_address_alone_share_every_listener() {
 }
 
 #[test]
-fn only_what_depends_on_the_idle_timeout_is_told_apart_by_it() {
+fn only_listeners_that_use_the_idle_timeout_depend_on_it() {
     let mut mesh = Mesh::new(Arc::new(EnvoyTranslator));
     let plain = mesh.connect(a_sidecar("web-1", json!({})));
     let timed = mesh.connect(a_sidecar("web-2", json!({"IDLE_TIMEOUT": "10s"})));

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_envoy_would_refuse_is_not_merged() {
+    fn patches_that_envoy_would_reject_are_not_merged() {
         let mut cluster = Cluster { name: "a".into(), ..Cluster::default() };
         let json = json!({ "connect_timeout": "0s" });
         let refused = merge(PatchOperation::Merge, &mut cluster, &patch::<Cluster>(&json));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_checked_of_a_patch_is_what_would_be_checked_of_the_whole() {
+    fn checking_a_patch_equals_checking_the_merged_message() {
         let base = [
             json!({ "name": "a", "connect_timeout": "1s", "type": "EDS" }),
             json!({ "name": "b", "circuit_breakers": { "thresholds": [{ "max_requests": 3 }] },
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_patches_look_at_is_up_to_date() {
+    fn patches_match_on_previously_patched_values() {
         let mut host = VirtualHost { name: "a".into(), domains: vec!["a".into()], ..VirtualHost::default() };
         let mut target = Target::new(&mut host);
         target.merge(PatchOperation::Merge, &patch::<VirtualHost>(&json!({ "domains": ["b"] }))).unwrap();

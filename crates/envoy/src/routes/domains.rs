@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_addresses_stand_in_brackets() {
+    fn ipv6_domains_are_bracketed() {
         assert_eq!(with_port("fd00::1", 80), "[fd00::1]:80");
         let of_all = |text: &str| Domain::of_all(text.to_owned());
         assert_eq!(of_host("fd00::1", PortForm::Bare), [of_all("[fd00::1]")]);

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_asks_for_presence_and_is_inverted_without_an_empty_value() {
+    fn a_star_matches_presence_and_inverts_without_an_empty_value() {
         let star = StringMatch::Regex("*".to_owned());
         assert_eq!(wanted("a", &star), wanted("a", &StringMatch::Unset));
         assert!(!unwanted("a", &star).treat_missing_header_as_empty);

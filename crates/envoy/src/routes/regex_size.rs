@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_expressions_are_found_wherever_they_stand() {
+    fn large_regexes_are_found_at_any_depth() {
         let regex = |regex: &str| RegexMatcher { regex: regex.to_owned(), engine_type: None };
         let route = |expression: &str| {
             let path = Some(route_match::PathSpecifier::SafeRegex(regex(expression)));

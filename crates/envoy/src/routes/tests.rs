@@ -35,7 +35,7 @@ fn cost_of_an_edit(services: usize) -> u64 {
 }
 
 #[test]
-fn an_edited_virtual_service_costs_the_same_in_a_mesh_of_any_size() {
+fn the_cost_of_an_edited_virtual_service_is_independent_of_mesh_size() {
     assert_eq!(cost_of_an_edit(10), cost_of_an_edit(200));
 }
 
@@ -83,7 +83,7 @@ fn a_sniffed_port_has_its_one_host_for_everything() {
 }
 
 #[test]
-fn an_http_proxy_knows_hosts_of_other_ports_by_their_port_alone() {
+fn http_proxy_hosts_of_other_ports_need_the_port() {
     let mut mesh = TestMesh::new(&(service("shop", "web", 80) + &service("shop", "api", 8080)));
     let proxy = mesh.sidecar("shop", "a");
     let routes = mesh.routes(proxy, "http_proxy");

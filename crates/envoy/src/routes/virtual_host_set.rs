@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_is_of_who_names_it_or_has_the_longest_wildcard_over_it() {
+    fn a_service_belongs_to_its_exact_host_or_the_longest_wildcard() {
         let names = |list: &[&str]| -> Vec<Hostname> { list.iter().map(Hostname::new).collect() };
         let entries = [
             ("exact", names(&["web.shop.example"])),

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn public_beats_nobody_beats_names() {
+    fn export_to_all_overrides_none_overrides_names() {
         let own = Namespace::new("shop");
         let list = |entries: &[&str]| entries.iter().map(|entry| (*entry).to_owned()).collect::<Vec<_>>();
         assert_eq!(parse_export_to(&list(&["~", "*"]), &own), ExportTo::Public);

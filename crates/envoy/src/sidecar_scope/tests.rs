@@ -56,7 +56,7 @@ fn one_host_of_one_namespace_is_laid_together() {
 }
 
 #[test]
-fn namespaces_that_nothing_tells_apart_share_what_they_see() {
+fn equivalent_namespaces_share_a_sidecar_scope() {
     let mut mesh = TestMesh::new(&(service("shop", "web", 80) + &service("bank", "pay", 80)));
     let (shop, other) = (mesh.sidecar("shop", "a"), mesh.sidecar("other", "a"));
     let query = VisibleServices { scope: super::Scope::Default };

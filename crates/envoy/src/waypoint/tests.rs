@@ -58,7 +58,7 @@ fn served(mesh: &TestMesh, proxy: ProxyId) -> Vec<String> {
 }
 
 #[test]
-fn a_waypoint_serves_what_asks_for_it() {
+fn a_waypoint_serves_objects_labelled_for_it() {
     let yaml = waypoint("{}", "Same")
         + &labelled("shop", "asks", "{istio.io/use-waypoint: wp}")
         + &service("shop", "silent", 80)
@@ -75,7 +75,7 @@ fn a_waypoint_serves_what_asks_for_it() {
 }
 
 #[test]
-fn a_namespace_asks_for_its_services_but_for_the_waypoint_itself() {
+fn a_namespace_label_covers_all_services_except_the_waypoint() {
     let yaml = namespace("shop", "{istio.io/use-waypoint: wp}")
         + &waypoint("{}", "Same")
         + &service("shop", "web", 80)

@@ -27,7 +27,7 @@ fn port(limits: PortLimits) -> (Arc<Port>, Rejections) {
 }
 
 #[tokio::test]
-async fn one_peer_with_all_connections_keeps_nobody_out() {
+async fn one_peer_with_all_connections_does_not_block_others() {
     let (port, rejections) = port(PortLimits::plain(512));
     let held: Vec<ConnectionPermit> = (0..2000).map(|_| port.admit(pod(1))).collect();
     assert_eq!(port.len(), 512);
@@ -86,7 +86,7 @@ async fn places_are_kept_for_this_machine() {
 }
 
 #[tokio::test]
-async fn who_is_evicted_sees_its_connection_end_and_others_are_served() {
+async fn evicted_connections_are_closed_and_others_served() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (port, _) = port(PortLimits::plain(16));

@@ -61,7 +61,7 @@ async fn the_queue_is_bounded_by_spans_and_traces_are_whole() {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_away_costs_spans_and_nothing_else() {
+async fn an_unavailable_collector_loses_only_spans() {
     let metrics = Metrics::default();
     for protocol in ["grpc", "http/protobuf"] {
         let set = [
@@ -81,7 +81,7 @@ async fn a_collector_that_is_away_costs_spans_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_a_collector_cannot_take_yet_is_sent_again_and_what_it_never_takes_is_not() {
+async fn retryable_spans_are_resent_and_rejected_ones_dropped() {
     let metrics = Metrics::default();
     let answers = vec![
         answer("503 Service Unavailable", "retry-after: 0\r\n"),
@@ -115,7 +115,7 @@ async fn what_a_collector_cannot_take_yet_is_sent_again_and_what_it_never_takes_
 }
 
 #[tokio::test]
-async fn a_collector_that_never_answers_holds_nobody_up_at_the_end() {
+async fn an_unresponsive_collector_does_not_delay_shutdown() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let metrics = Metrics::default();

@@ -25,7 +25,7 @@ fn warning(set: &[(&str, &str)]) -> String {
 const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317");
 
 #[test]
-fn nothing_is_sent_and_nothing_said_unless_it_is_asked_for() {
+fn traces_are_off_without_warnings_by_default() {
     for set in [
         &[][..],
         &[("OTEL_TRACES_EXPORTER", "none")],
@@ -52,7 +52,7 @@ fn an_endpoint_or_the_exporter_is_enough() {
 }
 
 #[test]
-fn what_is_for_traces_alone_counts_more_and_its_path_stands() {
+fn traces_variables_take_precedence_and_keep_their_path() {
     let http = ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf");
     let general = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4318/base/");
     assert_eq!(config(&[http, general]).endpoint.path, "/base/v1/traces");
@@ -64,7 +64,7 @@ fn what_is_for_traces_alone_counts_more_and_its_path_stands() {
 }
 
 #[test]
-fn an_address_without_a_scheme_is_of_grpc_and_speaks_tls_unless_told_not_to() {
+fn an_address_without_scheme_means_grpc_over_tls_unless_insecure() {
     let bare = ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317");
     assert!(config(&[bare]).endpoint.tls);
     assert!(!config(&[bare, ("OTEL_EXPORTER_OTLP_INSECURE", "true")]).endpoint.tls);
@@ -74,7 +74,7 @@ fn an_address_without_a_scheme_is_of_grpc_and_speaks_tls_unless_told_not_to() {
 }
 
 #[test]
-fn the_rest_is_taken_as_it_is_said() {
+fn other_variables_are_parsed() {
     let read = config(&[
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4318"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
@@ -105,7 +105,7 @@ fn the_rest_is_taken_as_it_is_said() {
 }
 
 #[test]
-fn what_is_not_obeyed_is_named_with_the_reason() {
+fn ignored_variables_are_reported_with_a_reason() {
     for (name, value, reason) in [
         ("OTEL_TRACES_EXPORTER", "otlp,zipkin", "otlp and none"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "grpc is spoken"),
@@ -140,7 +140,7 @@ fn an_endpoint_that_is_none_sends_nothing_and_is_not_repeated() {
 }
 
 #[test]
-fn one_half_of_a_certificate_is_told_of() {
+fn a_certificate_without_its_key_is_reported() {
     let tls = ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://a:1");
     let read = read_from(&[tls, ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "/own.key")]);
     assert_eq!(read.warnings, ["OTEL_EXPORTER_OTLP_CLIENT_KEY has no effect: certificate and key go together"]);

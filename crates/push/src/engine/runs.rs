@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_changes_is_cut_as_if_it_had_always_been_so() {
+    fn runs_of_a_changed_list_equal_those_of_a_new_list() {
         let all = names(0..3000);
         let mut present: BTreeSet<ResourceName> = all.iter().step_by(2).cloned().collect();
         let mut runs = update(&Runs::new(), &present, &BTreeSet::new());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_more_leaves_most_runs_alone() {
+    fn an_added_name_changes_few_runs() {
         let all = names(0..5000);
         let before = cut(&all);
         for gone in [0, 1234, 4999] {

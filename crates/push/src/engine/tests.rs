@@ -125,7 +125,7 @@ fn like_proxies_share_one_translation_and_a_change_is_translated_once() {
 }
 
 #[test]
-fn a_change_of_equal_outcome_is_cut_off_and_one_that_nobody_read_costs_nothing() {
+fn equal_results_stop_propagation_and_unread_changes_are_free() {
     let (mut engine, _) = engine(&[("a", &["x"]), ("b", &["x"])]);
     let sink = Arc::new(RecordingSink::default());
     let id = engine.connect(proxy("p", "shop", "web"), sink.clone());
@@ -140,7 +140,7 @@ fn a_change_of_equal_outcome_is_cut_off_and_one_that_nobody_read_costs_nothing()
 }
 
 #[test]
-fn proxies_are_split_by_what_was_asked_of_them_only() {
+fn results_are_split_only_by_proxy_properties_that_were_read() {
     let (mut engine, toy) = engine(&[("a", &["x"])]);
     for (n, (namespace, app)) in [("shop", "web"), ("shop", "api"), ("bank", "web")].into_iter().enumerate() {
         let sink = Arc::new(RecordingSink::default());

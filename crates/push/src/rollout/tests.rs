@@ -142,7 +142,7 @@ impl Mesh {
 }
 
 #[test]
-fn a_change_reaches_ever_more_proxies_and_none_loses_it_on_the_way() {
+fn a_rollout_only_adds_proxies() {
     let mut mesh = Mesh::new(40, [plain("old")]);
     mesh.apply([Change::Stages]);
     mesh.apply([staged("new")]);
@@ -167,7 +167,7 @@ fn a_change_reaches_ever_more_proxies_and_none_loses_it_on_the_way() {
 }
 
 #[test]
-fn what_is_made_of_either_version_is_made_once() {
+fn results_of_either_version_are_computed_once() {
     let mut mesh = Mesh::new(40, [plain("old"), Change::Put(rule("other", "x", ""))]);
     mesh.apply([Change::Stages]);
     let begun = mesh.apply([staged("new")]);
@@ -180,7 +180,7 @@ fn what_is_made_of_either_version_is_made_once() {
 }
 
 #[test]
-fn a_mesh_where_nothing_is_under_way_asks_nothing() {
+fn without_rollouts_no_extra_queries_are_made() {
     let mut mesh = Mesh::new(10, [plain("old")]);
     let before = mesh.engine.sizes();
     mesh.apply([Change::Stages]);
@@ -192,7 +192,7 @@ fn a_mesh_where_nothing_is_under_way_asks_nothing() {
 }
 
 #[test]
-fn what_is_stopped_is_seen_by_nobody_until_it_is_edited() {
+fn a_stopped_version_is_not_served_until_the_object_is_edited() {
     let mut mesh = Mesh::new(10, [plain("old")]);
     mesh.apply([Change::Stages, staged("bad"), stage(1, &["p0.shop"])]);
     assert!(mesh.count("bad") > 0);
@@ -229,7 +229,7 @@ fn an_edit_on_the_way_takes_the_place_of_the_new_version() {
 }
 
 #[test]
-fn a_new_object_is_there_for_those_of_the_stage_and_one_that_goes_for_nobody() {
+fn a_new_object_follows_stages_and_a_deletion_applies_at_once() {
     let mut mesh = Mesh::new(10, []);
     mesh.apply([Change::Stages, staged("new"), stage(0, &["p0.shop"])]);
     let hosts = mesh.hosts();
@@ -255,7 +255,7 @@ fn a_copy_of_the_world_has_both_versions() {
 }
 
 #[test]
-fn what_was_under_way_before_the_process_began_is_taken_up() {
+fn rollouts_resume_after_a_restart() {
     let object = |host| rule("v", host, STAGED);
     let kept = |progress| RolloutOrder::Restore { new: object("new"), before: Some(object("old")), progress };
     let begun = || kept(RolloutProgress::Stage { at: 1, chosen: Arc::default() });
@@ -315,7 +315,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_order_of_edits_stages_and_ends_shows_what_a_fresh_start_does(
+    fn any_order_of_edits_and_stages_equals_a_fresh_start(
         batches in prop::collection::vec(prop::collection::vec(event(), 1..4), 1..12),
     ) {
         let mut mesh = Mesh::new(6, [plain("a"), Change::Put(rule("w", "b", ""))]);

@@ -78,7 +78,7 @@ async fn until(push: &PushHandle, is_so: impl Fn(&Inspect<'_>) -> bool + Clone +
 }
 
 #[tokio::test]
-async fn a_client_that_asks_for_much_keeps_neither_others_nor_changes_waiting() {
+async fn a_heavy_client_delays_neither_others_nor_changes() {
     let push = started().await;
     // Streams of one client, each of which asks for nearly half a second's work.
     let mut greedy = Vec::new();

@@ -71,14 +71,14 @@ fn a_pod_is_found_by_its_addresses_its_node_and_its_labels() {
 }
 
 #[test]
-fn what_says_the_same_changes_nothing() {
+fn an_equal_object_changes_nothing() {
     let mut mesh = Mesh::default();
     mesh.put(POD);
     assert_eq!(mesh.put(&POD.replace("containers: []", "containers: [{ name: c }]")), AddressChange::default());
 }
 
 #[test]
-fn a_name_stays_as_long_as_somebody_brings_it() {
+fn a_name_stays_while_any_object_has_it() {
     let service = "
 { apiVersion: v1, kind: Service, metadata: { name: web, namespace: shop }, spec: { clusterIP: 10.96.0.1, ports: [{ port: 80 }] } }";
     let entry = "
@@ -95,7 +95,7 @@ fn a_name_stays_as_long_as_somebody_brings_it() {
 }
 
 #[test]
-fn slices_lead_from_pods_and_bring_what_is_no_pod() {
+fn slices_are_indexed_by_pod_and_add_endpoints_without_pods() {
     let slice = "
 { apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4,
   metadata: { name: db-1, namespace: shop, labels: { kubernetes.io/service-name: db } },

@@ -281,7 +281,7 @@ fn a_pod_that_no_service_selects_serves_those_that_list_its_address() {
 }
 
 #[test]
-fn localities_come_from_nodes_unless_the_pod_says_its_own() {
+fn localities_come_from_nodes_unless_the_pod_has_a_label() {
     let mut house = a_shop();
     let locality = |house: &House| {
         let workload = house.registry.directory().workloads.get(&NamespacedName::new("shop", "web-1")).unwrap();
@@ -355,7 +355,7 @@ fn a_service_entry_selects_pods_and_workload_entries_of_its_namespace() {
 }
 
 #[test]
-fn an_edit_of_one_host_leaves_the_others_alone() {
+fn an_edited_host_keeps_other_hosts_unchanged() {
     let spec = |hosts: &str| {
         let spec = format!(
             "hosts: [{hosts}], resolution: STATIC, endpoints: [{{ address: 10.7.0.1 }}], ports: [{{ number: 80, name: http, protocol: HTTP }}]"
@@ -416,7 +416,7 @@ fn a_workload_entry_whose_health_is_checked_counts_once_it_is_healthy() {
 }
 
 #[test]
-fn hosts_get_the_addresses_that_their_status_says() {
+fn hosts_use_the_addresses_of_their_status() {
     let spec = "hosts: [a.example, b.example], resolution: DNS, ports: [{ number: 80, name: http, protocol: HTTP }]";
     let status =
         "status: { addresses: [{ host: a.example, value: 240.240.0.1 }, { host: a.example, value: '2001:2::1' }] }\n";
@@ -454,7 +454,7 @@ fn a_socket_has_no_port_and_of_dns_round_robin_one_endpoint_per_port_counts() {
 }
 
 #[test]
-fn gateways_stand_in_mesh_networks_behind_load_balancers_and_behind_nodes() {
+fn network_gateways_come_from_mesh_networks_load_balancers_and_nodes() {
     let networks = parse_networks(
         "networks: { n1: { endpoints: [{ fromRegistry: Kubernetes }], gateways: [{ address: 198.51.100.1, port: 443 }, \
          { registryServiceName: gw.shop.svc.cluster.local, port: 443 }] } }",
@@ -479,7 +479,7 @@ fn gateways_stand_in_mesh_networks_behind_load_balancers_and_behind_nodes() {
 }
 
 #[test]
-fn the_system_namespace_says_the_network_of_all() {
+fn the_system_namespace_label_sets_the_default_network() {
     let mut house = a_shop();
     let change = house.put("apiVersion: v1\nkind: Namespace\nmetadata: { name: istio-system, labels: { topology.istio.io/network: n1 } }\n");
     assert_eq!(change.endpoints, BTreeSet::from([key("web")]));

@@ -146,7 +146,7 @@ fn claims(over: Value) -> Value {
 }
 
 #[tokio::test]
-async fn tokens_of_a_known_issuer_say_who_calls() {
+async fn tokens_of_a_configured_issuer_identify_the_caller() {
     let issuer = Issuer { key: KeyPair::generate().unwrap() };
     let jwt = JwtAuthenticator::new(issuer.rule()).unwrap();
     let gatekeeper = Gatekeeper::new(Arc::new(Mesh), Some(jwt), None, TrustedNetworks::default());
@@ -193,7 +193,7 @@ async fn tokens_of_a_known_issuer_say_who_calls() {
 }
 
 #[tokio::test]
-async fn many_who_show_one_token_ask_once() {
+async fn concurrent_reviews_of_one_token_are_shared() {
     let fake = Arc::new(Fake::default());
     let gatekeeper = reviewed(&fake);
     let good = unproved("good", 0);
@@ -247,7 +247,7 @@ async fn tokens_are_reviewed_in_the_cluster_that_the_caller_names() {
 }
 
 #[tokio::test]
-async fn what_is_no_token_of_ours_is_refused_without_asking() {
+async fn obviously_invalid_tokens_are_rejected_without_a_token_review() {
     let fake = Arc::new(Fake::default());
     let gatekeeper = reviewed(&fake);
     let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
@@ -265,7 +265,7 @@ async fn what_is_no_token_of_ours_is_refused_without_asking() {
 }
 
 #[tokio::test]
-async fn who_floods_with_tokens_has_few_reviewed_and_keeps_nobody_waiting() {
+async fn token_floods_are_limited_and_do_not_delay_others() {
     let fake = Arc::new(Fake { silent: true.into(), ..Fake::default() });
     let gatekeeper = reviewed(&fake);
     let mut flood = tokio::task::JoinSet::new();
@@ -307,7 +307,7 @@ async fn who_floods_with_tokens_has_few_reviewed_and_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn only_trusted_gateways_vouch_for_others_and_only_for_whom_they_have_seen() {
+async fn xfcc_is_accepted_only_from_trusted_gateways() {
     let trusted = TrustedNetworks::parse("10.0.0.0/8, fd00::/16").unwrap();
     let gatekeeper = Gatekeeper::new(Arc::new(Mesh), None, None, trusted);
     let value = "By=x;URI=spiffe://td/ns/bank/sa/admin,By=y;Subject=\"CN=a,URI=b\";URI=spiffe://td/ns/shop/sa/web";

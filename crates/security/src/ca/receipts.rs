@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caller_too_many_displaces_the_oldest_of_who_has_the_most() {
+    fn a_full_receipt_table_evicts_the_oldest_of_the_largest_caller() {
         let identity = |account: &str| Identity::parse(&format!("spiffe://td/ns/shop/sa/{account}")).unwrap();
         let (web, api, roots) = (identity("web"), identity("api"), Arc::from("roots"));
         let address = |last: u8| IpAddr::from([10, 0, 0, last]);

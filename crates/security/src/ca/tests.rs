@@ -43,7 +43,7 @@ fn names(certificate: &[u8]) -> (Vec<String>, usize) {
 }
 
 #[test]
-fn a_certificate_says_who_the_caller_is_whatever_the_request_says() {
+fn certificates_have_the_callers_identity_regardless_of_the_csr() {
     let now = clock();
     for key_type in [KeyType::P256, KeyType::Rsa2048] {
         let authority = Authority::new(&bundle(key_type), now).unwrap();
@@ -86,7 +86,7 @@ fn lifetimes_are_bounded() {
 }
 
 #[test]
-fn requests_that_are_not_what_they_should_be_are_refused() {
+fn invalid_certificate_requests_are_rejected() {
     let good = request(&KeyPair::generate().unwrap());
     assert!(SigningRequest::parse(&good).is_ok());
     assert_eq!(SigningRequest::parse("").unwrap_err(), CsrError::Unreadable);

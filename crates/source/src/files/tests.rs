@@ -288,7 +288,7 @@ async fn nothing_is_synced_before_the_directory_is_there_and_nothing_lost_when_i
 }
 
 #[tokio::test]
-async fn what_is_no_text_keeps_what_it_held() {
+async fn a_file_that_is_not_text_keeps_its_last_objects() {
     let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
     fs::write(listener.source.0.path("a.yaml"), b"\xff\xfe").unwrap();
     listener.until_problems(|problems| matches!(problems, [Problem { fault: Fault::Unreadable(_), .. }])).await;
@@ -349,7 +349,7 @@ async fn a_file_that_becomes_a_fifo_keeps_what_it_held_until_it_goes() {
 }
 
 #[tokio::test]
-async fn a_file_that_grows_without_end_holds_nobody_up() {
+async fn an_endlessly_growing_file_does_not_block_others() {
     let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
     let path = listener.source.0.path("b.yaml");
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -400,7 +400,7 @@ async fn the_end_waits_for_no_reader() {
 }
 
 #[tokio::test]
-async fn one_object_is_told_of_a_few_times_and_then_by_number() {
+async fn messages_about_one_object_are_limited_and_then_counted() {
     let mut doubtful = virtual_service("a", "one");
     let route = doubtful["spec"]["http"][0].clone();
     doubtful["spec"]["http"] = Value::Array(vec![route; 5_000]);
@@ -423,7 +423,7 @@ async fn problems_have_their_line() {
 }
 
 #[tokio::test]
-async fn reading_all_anew_tells_nothing_where_nothing_changed() {
+async fn a_reload_without_changes_reports_nothing() {
     let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
     listener.source.0.reload.notify_one();
     listener.expect_quiet("m1").await;
@@ -433,7 +433,7 @@ async fn reading_all_anew_tells_nothing_where_nothing_changed() {
 }
 
 #[tokio::test]
-async fn json_files_and_others_are_told_apart() {
+async fn json_files_are_distinguished_from_others() {
     let listener = listen(|folder| {
         fs::write(folder.join("a.json"), text("a", "1") + &text("b", "1")).unwrap();
         fs::write(folder.join("c.txt"), text("c", "1")).unwrap();
@@ -471,7 +471,7 @@ async fn an_invalid_version_leaves_the_last_good_one() {
 }
 
 #[tokio::test]
-async fn what_is_doubtful_is_told_and_taken() {
+async fn objects_with_warnings_are_accepted_and_reported() {
     let mut doubtful = virtual_service("a", "one");
     let route = doubtful["spec"]["http"][0].clone();
     doubtful["spec"]["http"] = Value::Array(vec![route.clone(), route]);

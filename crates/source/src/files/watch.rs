@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_is_not_heard() {
+    fn reads_cause_no_watch_events() {
         assert_eq!(said("/c/a.yaml", EventKind::Access(AccessKind::Close(AccessMode::Read))), None);
         assert_eq!(said("/c", EventKind::Access(AccessKind::Open(AccessMode::Any))), None);
         assert_eq!(said("/c/d", EventKind::Access(AccessKind::Open(AccessMode::Any))), None);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_of_ours_is_not_heard() {
+    fn events_of_unrelated_files_are_ignored() {
         let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
         let created = EventKind::Create(CreateKind::File);
         assert_eq!(said("/other.yaml", created), None);

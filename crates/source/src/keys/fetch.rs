@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_issuer_tells_where_its_keys_are() {
+    async fn the_jwks_uri_comes_from_oidc_discovery() {
         // Lengths are left to the end of the connection, as the address is put in later.
         let told = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"jwks_uri\":\"http://{address}/k\"}".to_owned();
         let at = server(vec![told, ok(r#"{"keys":[{}]}"#)]).await;
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn own_addresses_are_not_asked() {
+    async fn jwks_are_not_fetched_from_blocked_addresses() {
         let at = server(Vec::new()).await;
         let strict = Fetcher::new(AddressPolicy::default());
         for uri in [at.clone(), at.replace("127.0.0.1", "localhost"), at.replace("127.0.0.1", "[::ffff:127.0.0.1]")] {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_set_of_keys_is_refused() {
+    async fn invalid_jwks_are_rejected() {
         for body in ["null", "", "{}", r#"{"keys":{}}"#, "<html>"] {
             let at = server(vec![ok(body)]).await;
             let error = local().keys(&KeySource::Uri(Arc::from(at)), TIMEOUT).await.unwrap_err();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_says_nothing_is_given_up() {
+    async fn an_unresponsive_server_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = format!("http://{}", listener.local_addr().unwrap());
         let short = Duration::from_millis(50);

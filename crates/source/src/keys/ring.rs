@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_fetched_once_for_all_who_want_it() {
+    fn one_fetch_serves_all_users_of_a_jwks() {
         let now = Instant::now();
         let mut ring = Ring::new(REFRESH);
         ring.demand(&policy("a"), wants(&["x"]), now);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_fetched_on_behalf_of_the_namespace_that_wants_the_fewest() {
+    fn a_shared_jwks_counts_for_the_namespace_with_the_fewest() {
         let now = Instant::now();
         let mut ring = Ring::new(REFRESH);
         ring.demand(&NamespacedName::new("a-flood", "p"), wants(&["x", "y", "z"]), now);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_keys_are_not_told_again() {
+    fn unchanged_keys_are_not_reported_again() {
         let now = Instant::now();
         let mut ring = Ring::new(REFRESH);
         ring.demand(&policy("a"), wants(&["x"]), now);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_wait_ever_longer_and_keep_good_keys_for_a_week() {
+    fn failed_fetches_back_off_and_keep_keys_for_a_week() {
         let start = Instant::now();
         let mut ring = Ring::new(REFRESH);
         ring.demand(&policy("a"), wants(&["x"]), start);

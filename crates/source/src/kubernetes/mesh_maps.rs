@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_that_asks_for_stages_is_told_to_have_no_effect() {
+    fn a_rollout_annotation_on_a_configmap_is_reported() {
         let names = ["istio".to_owned()];
         let mut maps = Maps::new(MeshConfig::istio_defaults(), &Namespace::new("istio-system"), &names, ALL);
         let mut meta = ObjectMeta { key: NamespacedName::new("istio-system", "istio"), ..ObjectMeta::default() };
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_text_in_whose_place_a_file_is_keeps_nobody_waiting() {
+    fn an_invalid_configmap_overridden_by_a_file_does_not_block_sync() {
         let counting = Counting { mesh: false, networks: true };
         let names = ["istio".to_owned()];
         let mut maps = Maps::new(MeshConfig::istio_defaults(), &Namespace::new("istio-system"), &names, counting);

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_told_apart_and_a_broken_one_waits() {
+    fn watch_frames_are_split_and_incomplete_ones_wait() {
         let cut = |framing: Framing, bytes: &'static [u8]| {
             let whole = framing.whole(bytes);
             let chunk = Chunk { bytes: Bytes::from_static(&bytes[..whole]), framing };

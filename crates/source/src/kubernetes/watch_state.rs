@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_was_set_back_is_asked_for_all() {
+    fn a_too_large_resource_version_causes_a_consistent_relist() {
         let body =
             json!({ "message": "m", "details": { "causes": [{ "reason": "ResourceVersionTooLarge" }] } }).to_string();
         let too_large = WatchOutcome::Failed(StreamError::Refused(ServerStatus::of_answer(504, body.as_bytes())));

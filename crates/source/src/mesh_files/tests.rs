@@ -64,7 +64,7 @@ impl Files {
 }
 
 #[tokio::test]
-async fn files_are_told_at_start_and_when_they_change() {
+async fn files_are_reported_at_start_and_on_change() {
     let mut files = Files::start(Some("rootNamespace: a\n"), Some("networks: {n: {}}"));
     let start = ["mesh istio-system", "networks 0", "mesh a", "networks 1", "synced"];
     assert_eq!(files.brief().await, start);
@@ -75,7 +75,7 @@ async fn files_are_told_at_start_and_when_they_change() {
 }
 
 #[tokio::test]
-async fn a_missing_file_is_told_and_the_defaults_hold() {
+async fn a_missing_file_is_reported_and_defaults_are_used() {
     let mut files = Files::start(None, Some(""));
     let batch = files.brief().await;
     assert_eq!(batch[..2], ["mesh istio-system", "networks 0"]);

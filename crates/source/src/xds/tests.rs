@@ -203,7 +203,7 @@ fn stranger() -> Any {
 }
 
 #[tokio::test]
-async fn what_is_good_is_taken_and_what_is_not_is_refused_by_name_field_and_reason() {
+async fn valid_resources_are_accepted_and_others_rejected_with_name_and_field() {
     let mut rig = Rig::start().await;
     let mut stream = rig.stream().await;
     let requests = stream.all_types().await;
@@ -240,7 +240,7 @@ async fn what_is_good_is_taken_and_what_is_not_is_refused_by_name_field_and_reas
 }
 
 #[tokio::test]
-async fn nothing_goes_while_a_response_holds_what_has_no_name() {
+async fn unnamed_resources_prevent_deletions() {
     let mut rig = Rig::start().await;
     let mut stream = rig.stream().await;
     stream.all_types().await;
@@ -268,7 +268,7 @@ async fn nothing_goes_while_a_response_holds_what_has_no_name() {
 }
 
 #[tokio::test]
-async fn an_object_of_another_type_than_was_asked_for_is_refused_and_an_unasked_type_passed_over() {
+async fn resources_of_a_wrong_type_are_rejected_and_unrequested_types_ignored() {
     let mut rig = Rig::start().await;
     let mut stream = rig.stream().await;
     stream.all_types().await;
@@ -289,7 +289,7 @@ async fn an_object_of_another_type_than_was_asked_for_is_refused_and_an_unasked_
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_takes_nothing_with_it_and_is_found_when_it_is_back() {
+async fn configuration_survives_a_disconnect_and_the_source_reconnects() {
     let mut rig = Rig::start().await;
     let mut stream = rig.stream().await;
     let requests = stream.all_types().await;

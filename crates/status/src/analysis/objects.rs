@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_new_list_lacks_is_gone_and_what_it_repeats_is_no_change() {
+    fn objects_missing_from_a_relist_are_deleted_and_equal_ones_unchanged() {
         let (mut objects, all) = (Objects::default(), NamespaceScope::default());
         let kind = Kind::VirtualService;
         let list = |objects: &mut Objects, listed: Vec<DynamicObject>| {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_goes_to_another_revision_is_let_go() {
+    fn an_object_that_moves_to_another_revision_is_released() {
         let mut objects = Objects::new("blue", "istio-system");
         let kind = Kind::Sidecar;
         assert!(objects.take(kind, Ok(Event::Apply(object("shop", "a", "1", Some("blue"))))));

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_again_waits_longer() {
+    fn repeated_failures_back_off() {
         let (mut queue, now) = (Queue::default(), Instant::now());
         let (a, b) = (NamespacedName::new("n", "a"), NamespacedName::new("n", "b"));
         let wait = |queue: &Queue| queue.due.get(&a).map(|at| at.duration_since(now).as_secs());

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlay_changes_what_the_object_says_and_not_whose_it_is() {
+    fn overlays_change_the_object_but_not_its_identity() {
         let ports = "spec: {ports: [{port: 81, name: more}, {port: 80, appProtocol: tcp}]}";
         let service = lay("Service", "service", ports).unwrap().unwrap();
         let expected = json!([{ "port": 81, "name": "more" }, { "port": 80, "name": "http", "appProtocol": "tcp" }]);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_there_only_where_an_overlay_says_so() {
+    fn a_pod_disruption_budget_exists_only_with_an_overlay() {
         assert_eq!(lay("PodDisruptionBudget", "service", "{}").unwrap(), None);
         assert!(lay("PodDisruptionBudget", "podDisruptionBudget", "").unwrap().is_some());
     }

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_goes_but_addresses_stay() {
+    fn obsolete_status_fields_are_removed_but_addresses_stay() {
         let before = json!({
             "addresses": [{ "value": "1.2.3.4" }], "attachedListenerSets": 2, "conditions": [{ "type": "B" }],
             "listeners": [{ "name": "gone" }],
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_that_nobody_looked_at_stay() {
+    fn status_of_unevaluated_listeners_stays() {
         let listener = |name: &str, routes: u32| json!({ "name": name, "attachedRoutes": routes, "conditions": [{ "type": "A" }] });
         let before = json!({ "conditions": [], "listeners": [listener("a", 2), listener("gone", 1)] });
         let kept = |name: &str| json!({ "name": name, "attachedRoutes": 0 });
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_has_no_entry_of_nobody_and_no_empty_list() {
+    fn pool_status_has_no_empty_parents() {
         let entry = |group: &str, kind: &str, name: &str| json!({ "parentRef": { "group": group, "kind": kind, "name": name } });
         let (ours, theirs) = (entry(ISTIO_GROUP, "Gateway", "web"), entry("example.com", "Gateway", "other"));
         let unanswered = json!({ "parents": [{ "parentRef": { "kind": "Status", "name": "default" } }] });

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_goes_on_changing_is_written_ever_more_rarely() {
+    fn a_frequently_changing_object_is_written_with_backoff() {
         assert_eq!(writes(1, Outcome::Taken), 1, "the first at once");
         assert_eq!(writes(30, Outcome::Taken), 2, "the second soon");
         assert_eq!(
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_is_overtaken_is_made_again_at_once_but_not_for_ever() {
+    fn conflicting_writes_are_retried_at_once_a_few_times() {
         assert_eq!(writes(2, Outcome::Overtaken), 2);
         assert_eq!(writes(20, Outcome::Overtaken), 2);
         assert_eq!(writes(10_000, Outcome::Overtaken), 16);
     }
 
     #[test]
-    fn a_write_that_failed_is_made_again_though_nothing_tells_of_the_object_ever_more_rarely() {
+    fn failed_writes_are_retried_with_backoff() {
         let (mut pace, begun, one) = (Pace::default(), Instant::now(), object("one"));
         pace.due.insert(one.clone());
         let mut tried = Vec::new();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_while_it_is_written_is_looked_at_again_and_others_wait_for_nothing() {
+    fn changes_during_a_write_are_written_next_without_delaying_others() {
         let (mut pace, begun) = (Pace::default(), Instant::now());
         pace.due.extend([object("one"), object("two")]);
         assert_eq!(pace.next(begun), Some(object("one")));

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_goes_after_its_grace_and_what_people_wrote_stays() {
+    fn an_entry_is_deleted_after_its_grace_and_user_entries_stay() {
         let grace = Duration::from_secs(10);
         let written = |pairs: &[(&str, &str)]| -> Annotations {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_connected_for_longer_than_connections_last_was_left_behind_by_a_crash() {
+    fn an_entry_connected_beyond_the_maximum_age_is_stale() {
         let pairs = [(GROUP, "g"), (CONTROLLER, "a"), (CONNECTED, "1970-01-01T00:00:10Z")];
         let left: Annotations = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         for (longest, now, expected) in

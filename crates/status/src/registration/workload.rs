@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_holds_the_template_and_what_the_workload_says() {
+    fn an_entry_merges_the_template_and_workload_metadata() {
         let spec = json!({
             "metadata": { "labels": { "tier": "group", "app": "group" }, "annotations": { "note": "kept" } },
             "template": { "labels": { "app": "template", "v": "1" }, "serviceAccount": "web", "ports": { "http": 8080 } },

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_and_the_default_stand_for_revisions() {
+    fn tags_and_the_default_resolve_to_revisions() {
         let mut tags = Tags::default();
         assert!(tags.is_of("default", "") && tags.is_of("default", "default") && tags.is_of("a", "a"));
         assert!(!tags.is_of("a", "") && !tags.is_of("a", "b"));

@@ -54,7 +54,7 @@ fn an_object_is_of_the_revision_that_it_its_namespace_or_the_default_names() {
 }
 
 #[test]
-fn what_may_not_be_seen_keeps_nothing_back_and_what_fails_does() {
+fn forbidden_kinds_do_not_block_and_failing_ones_do() {
     let mut known = Known::default();
     let refused = |code| Error::WatchError(Box::new(Status { code, ..Status::default() }));
     for source in [TagWebhooks, TagServices, DefaultValidator] {

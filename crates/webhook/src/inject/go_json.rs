@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_stand_as_in_go_and_html_is_escaped() {
+    fn json_has_gos_field_order_and_html_escaping() {
         let container = json!({
             "resources": {}, "env": [{"value": "<b>", "name": "A"}], "name": "web",
             "ports": [{"protocol": "TCP", "containerPort": 80, "name": "http"}],

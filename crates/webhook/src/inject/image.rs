@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_and_digests_are_told_apart_from_ports() {
+    fn image_tags_and_digests_are_distinguished_from_ports() {
         assert_eq!(tag_and_digest("r:5000/web"), ("", ""));
         assert_eq!(tag_and_digest("r:5000/web:1@sha256:x"), ("1", "sha256:x"));
     }

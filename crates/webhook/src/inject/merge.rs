@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn items_with_keys_are_merged_and_stand_in_the_order_of_the_overlay() {
+    fn keyed_items_are_merged_in_overlay_order() {
         let pod = json!({"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "C"}]});
         let overlay = json!({"env": [{"name": "X", "value": "x"}, {"name": "B", "value": "b"}]});
         let expected = json!({"env": [

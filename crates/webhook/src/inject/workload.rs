@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_a_controller_is_told_by_labels_and_names() {
+    fn workload_names_are_derived_from_labels_and_owner_names() {
         let is = |kind: &str, name: &str, version: &str| (kind.to_owned(), name.to_owned(), version.to_owned());
         let hash = json!({"pod-template-hash": "abc"});
         assert_eq!(behind("ReplicaSet", "web-abc", hash.clone()), is("Deployment", "web", "apps/v1"));

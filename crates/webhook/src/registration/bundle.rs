@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn roots_of_others_stay_for_a_while_and_garbage_goes_at_once() {
+    fn foreign_roots_stay_for_a_grace_period_and_garbage_is_removed() {
         let (old, new, start) = (root("old"), root("new"), Instant::now());
         let mut grace = Grace::default();
         let lasts = Duration::from_secs(60);

@@ -131,7 +131,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn a_cluster_that_is_cut_off_is_waited_for_no_longer_than_it_is_said() {
+    async fn waiting_for_an_unreachable_cluster_is_bounded() {
         let announcements = Announcements::default();
         let none = Vec::<Arc<str>>::new();
         assert_eq!(announcements.reach("new", LONG, LONG).await, none, "there is no webhook");

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_a_rejection_is_bounded() {
+    fn stored_rejection_messages_are_bounded() {
         let long = ErrorDetail { code: 13, message: "ä".repeat(10_000), details: Vec::new() };
         let kept = Quoted::new(String::new(), Some(long)).error.unwrap().message.len();
         assert_eq!(kept, MAX_ERROR_BYTES);

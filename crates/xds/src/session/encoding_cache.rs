@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_steps_that_nobody_can_make_are_let_go() {
+    fn delta_encodings_from_dropped_versions_are_evicted() {
         let frames = EncodingCache::default();
         let large = "x".repeat(SWEEP_BYTES);
         let (old, new, newest) =
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_goes_with_the_last_who_could_make_it() {
+    fn a_delta_encoding_is_evicted_with_its_collection() {
         let frames = EncodingCache::default();
         let (one, other) = (collection(&[("a", "1")]), collection(&[("a", "2")]));
         let gone = Arc::downgrade(&frames.changes(&Base::Nothing, &one, None));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_step_that_nobody_makes_is_let_go_and_made_again() {
+    fn an_unused_large_delta_encoding_is_evicted_and_recomputed() {
         let frames = EncodingCache::default();
         let (small, large) = (collection(&[("a", "1")]), collection(&[("a", &"x".repeat(LARGE_BYTES + 1))]));
         let made = || Arc::downgrade(&frames.changes(&Base::Nothing, &large, None));

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_or_another_version_is_sent_and_what_is_gone_is_told_by_name() {
+    fn new_and_changed_resources_are_sent_and_removed_ones_named() {
         let [same, other, new, foreign] = ["same", "other", "new", "foreign"].map(|name| resource(name, name));
         let (same_version, old) = (same.version.to_string(), resource("x", "old").version.to_string());
         let had = initial_versions(&[

@@ -69,7 +69,7 @@ fn a_large_answer_is_paid_for() {
 }
 
 #[test]
-fn all_is_sent_once_more_when_somebody_asks_for_it() {
+fn a_forced_push_resends_everything() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("1")), (LDS, "b", body("2"))]).await;
         let mut client = mesh.delta().await;

@@ -7,7 +7,7 @@ use super::bench::*;
 use crate::{Limits, Protocol};
 
 #[test]
-fn who_does_not_say_who_it_is_is_refused() {
+fn a_stream_without_a_node_is_rejected() {
     run(async {
         let mesh = Mesh::new(&[]).await;
         let mut client = mesh.delta().await.nameless();
@@ -37,7 +37,7 @@ fn a_health_report_is_no_first_request_and_has_no_answer() {
 }
 
 #[test]
-fn a_type_that_is_not_served_is_answered_once_with_nothing() {
+fn an_unsupported_type_gets_one_empty_response() {
     run(async {
         let mesh = Mesh::new(&[]).await;
         let mut client = mesh.delta().await;
@@ -71,7 +71,7 @@ fn too_large_requests_end_the_stream() {
 }
 
 #[test]
-fn a_drain_ends_streams_with_a_status_that_says_come_again() {
+fn a_drain_ends_streams_with_status_unavailable() {
     run(async {
         let mesh = Mesh::new(&[]).await;
         let mut client = mesh.delta().await;
@@ -119,7 +119,7 @@ fn too_many_streams_at_once_are_refused() {
 }
 
 #[test]
-fn what_is_counted_is_under_istios_names() {
+fn xds_metrics_have_istios_names() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
         let mut client = mesh.delta().await;

@@ -54,7 +54,7 @@ fn names_come_and_go() {
 }
 
 #[test]
-fn who_comes_back_gets_only_what_is_new() {
+fn a_reconnecting_proxy_gets_only_changed_resources() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("1")), (LDS, "b", body("1")), (RDS, "r", body("1"))]).await;
         let mut client = mesh.delta().await;
@@ -80,7 +80,7 @@ fn who_comes_back_gets_only_what_is_new() {
 }
 
 #[test]
-fn versions_of_somebody_else_are_worth_nothing() {
+fn unknown_initial_versions_are_ignored() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
         let mut client = mesh.delta().await;
@@ -197,7 +197,7 @@ fn extensions_are_never_taken_away() {
 }
 
 #[test]
-fn who_is_not_known_gets_no_secret() {
+fn an_unauthenticated_proxy_gets_no_secrets() {
     run(async {
         let mesh = Mesh::new(&[(SDS, "cert", body("1"))]).await;
         let mut client = mesh.delta().await;
@@ -207,7 +207,7 @@ fn who_is_not_known_gets_no_secret() {
 }
 
 #[test]
-fn everything_and_names_can_be_wanted_at_once() {
+fn wildcard_and_named_subscriptions_can_be_combined() {
     run(async {
         let mesh = Mesh::new(&[(CDS, "a", body("1")), (CDS, "b", body("1"))]).await;
         let mut client = mesh.delta().await;

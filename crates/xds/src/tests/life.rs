@@ -42,7 +42,7 @@ async fn says(mesh: &Mesh, bytes: &[u8]) -> TcpStream {
 }
 
 #[test]
-fn who_gives_no_sign_of_life_is_let_go() {
+fn a_client_without_ping_acks_is_disconnected() {
     run(async {
         let [keepalive_interval, keepalive_timeout] = [50, 100].map(Duration::from_millis);
         let limits = Limits { keepalive_interval, keepalive_timeout, ..Limits::default() };
@@ -54,7 +54,7 @@ fn who_gives_no_sign_of_life_is_let_go() {
 }
 
 #[test]
-fn who_connects_and_says_nothing_is_let_go() {
+fn an_incomplete_handshake_times_out() {
     run(async {
         let mesh = Mesh::new(&[]).await;
         frames_until_the_end(says(&mesh, &HELLO[..10]).await).await;
@@ -62,7 +62,7 @@ fn who_connects_and_says_nothing_is_let_go() {
 }
 
 #[test]
-fn who_gives_signs_of_life_stays() {
+fn a_client_with_ping_acks_stays_connected() {
     run(async {
         let limits = Limits { keepalive_interval: Duration::from_millis(20), ..Limits::default() };
         let mesh = Mesh::with_limits(&[(LDS, "a", body("1"))], limits).await;
@@ -76,7 +76,7 @@ fn who_gives_signs_of_life_stays() {
 }
 
 #[test]
-fn connections_that_came_of_age_are_told_and_end_when_their_grace_is_over() {
+fn connections_over_the_maximum_age_get_goaway_and_then_end() {
     run(async {
         let [age, grace] = [50, 100].map(Duration::from_millis);
         let limits = Limits { max_age: Some(age), max_age_grace: grace, ..Limits::default() };
@@ -98,7 +98,7 @@ impl ConnectionInfo for Expiring {
 }
 
 #[test]
-fn connections_whose_credential_expires_are_told() {
+fn connections_with_expired_credentials_get_goaway() {
     run(async {
         let limits = Limits { max_age: None, max_age_grace: Duration::from_millis(100), ..Limits::default() };
         let mesh = Mesh::with_limits(&[], limits).await;
@@ -114,7 +114,7 @@ fn connections_whose_credential_expires_are_told() {
 }
 
 #[test]
-fn what_is_not_served_is_answered_with_that() {
+fn unsupported_http_requests_get_an_error_status() {
     run(async {
         let mesh = Mesh::new(&[]).await;
         for path in ["/no.such.Service/Method", "/envoy.service.discovery.v3.AggregatedDiscoveryService/NoMethod", "/"]
@@ -130,7 +130,7 @@ fn what_is_not_served_is_answered_with_that() {
 }
 
 #[test]
-fn what_is_no_http2_ends_its_own_connection_alone() {
+fn a_non_http2_client_ends_only_its_own_connection() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
         let mut client = mesh.delta().await;

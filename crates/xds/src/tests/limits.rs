@@ -17,7 +17,7 @@ use navarch_api::identity::{Caller, Identity};
 use navarch_net::port::Port;
 
 #[test]
-fn who_opens_a_stream_and_asks_nothing_is_let_go() {
+fn a_stream_without_a_request_times_out() {
     run(async {
         let limits = Limits { first_request: Duration::from_millis(50), ..Limits::default() };
         let mesh = Mesh::with_limits(&[(LDS, "a", body("1"))], limits).await;
@@ -98,7 +98,7 @@ fn the_history_of_streams_is_as_long_as_it_may_be_and_counted() {
 }
 
 #[test]
-fn what_clients_hold_is_bounded_and_given_back() {
+fn memory_of_clients_is_bounded_and_released() {
     run(async {
         let memory = 256 << 10;
         let mesh = Mesh::with_memory(&[], memory).await;
@@ -174,7 +174,7 @@ fn a_stream_has_one_row_of_rejections_for_each_type() {
 }
 
 #[test]
-fn a_control_plane_that_asks_for_kinds_of_another_version_is_answered_with_nothing() {
+fn config_kinds_of_another_version_get_an_empty_response() {
     run(async {
         let mesh = Mesh::new(&[]).await;
         for url in ["example.com/v1/Widget", "core/v1alpha1/MeshConfig", "gateway.networking.k8s.io/v1/HTTPRoute"] {

@@ -7,7 +7,7 @@ use tonic::Code;
 use super::bench::*;
 
 #[test]
-fn peers_are_found_once_a_proxy_asks_for_an_address() {
+fn peers_are_indexed_on_the_first_address_request() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
         let mut client = mesh.delta().await;
@@ -27,7 +27,7 @@ fn peers_are_found_once_a_proxy_asks_for_an_address() {
 }
 
 #[test]
-fn what_is_of_ambient_mode_stays_there() {
+fn workload_resources_are_not_served_outside_ambient_mode() {
     run(async {
         let mesh = Mesh::new(&[]).await;
         let names: [&[&str]; 4] = [&[], &["*"], &["Kubernetes//Pod/shop/web"], &["/10.0.0.1", "shop/web"]];
@@ -49,7 +49,7 @@ fn what_is_of_ambient_mode_stays_there() {
 }
 
 #[test]
-fn in_ambient_mode_peers_are_found_once_a_proxy_asks_and_ztunnel_asks_as_ever() {
+fn in_ambient_mode_peers_are_indexed_on_request_and_ztunnel_is_unaffected() {
     run(async {
         let mesh = Mesh::ambient().await;
         let mut ztunnel = mesh.delta().await.of(node_of("ztunnel", "z"));

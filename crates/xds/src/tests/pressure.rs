@@ -4,7 +4,7 @@ use super::bench::*;
 use navarch_push::resource::ResourceType;
 
 #[test]
-fn a_client_that_does_not_read_holds_nobody_and_gets_the_newest() {
+fn a_slow_reader_blocks_no_one_and_gets_the_latest_version() {
     run(async {
         let big = "x".repeat(100_000);
         let mesh = Mesh::new(&[(LDS, "big", body(&big))]).await;

@@ -3,7 +3,7 @@
 use super::bench::*;
 
 #[test]
-fn wildcard_types_are_told_whole_and_named_types_by_change() {
+fn wildcard_types_are_sent_in_full_and_named_types_by_change() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("a1")), (LDS, "b", body("b1"))]).await;
         mesh.edit(&[(RDS, "r", body("r1")), (RDS, "s", body("s1"))]).await;
@@ -24,7 +24,7 @@ fn wildcard_types_are_told_whole_and_named_types_by_change() {
 }
 
 #[test]
-fn added_names_are_answered_alone_and_dropped_ones_not_at_all() {
+fn only_added_names_get_a_response() {
     run(async {
         let mesh = Mesh::new(&[(EDS, "a", body("a1")), (EDS, "b", body("b1"))]).await;
         let mut client = mesh.state().await;
@@ -46,7 +46,7 @@ fn added_names_are_answered_alone_and_dropped_ones_not_at_all() {
 }
 
 #[test]
-fn an_empty_list_leaves_a_type_of_which_names_were_asked_for() {
+fn an_empty_list_unsubscribes_after_named_requests() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("a1")), (LDS, "b", body("b1"))]).await;
         let mut client = mesh.state().await;
@@ -79,7 +79,7 @@ fn a_stale_request_is_ignored() {
 }
 
 #[test]
-fn a_request_without_nonce_starts_anew() {
+fn a_request_without_nonce_restarts_the_subscription() {
     run(async {
         let mesh = Mesh::new(&[(EDS, "a", body("a1")), (EDS, "b", body("b1"))]).await;
         let mut client = mesh.state().await;

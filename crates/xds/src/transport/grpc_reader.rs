@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_come_whole_however_they_are_cut_and_leave_nothing_behind() {
+    async fn requests_are_reassembled_from_any_frames() {
         let sent = [request("one"), request(""), request(&"x".repeat(900))];
         let bytes: Vec<u8> = sent.iter().flat_map(framed).collect();
         for size in [1, 4, 7, 100, bytes.len()] {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_rest_of_a_begun_request_must_come_in_time_and_the_next_may_take_for_ever() {
+    async fn a_started_request_times_out_and_idle_streams_do_not() {
         let (client, rest) = (Client::with_budget(1 << 20), Duration::from_millis(20));
         let whole = framed(&request(&"x".repeat(500)));
         let mut requests = and_then_nothing(&[&whole[..], &whole[..300]].concat(), rest, &client);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn half_requests_are_bounded_by_what_all_clients_may_hold() {
+    async fn partial_requests_count_against_the_memory_limit() {
         let client = Client::with_budget(2000);
         let half = &framed(&request(&"x".repeat(900)))[..800];
         let mut first = and_then_nothing(half, LIMITS.rest, &client);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_request_is_refused() {
+    async fn invalid_requests_are_rejected() {
         let whole = framed(&request("one"));
         let compressed = [&[1], &whole[1..]].concat();
         for (bytes, code) in [

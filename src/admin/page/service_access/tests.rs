@@ -40,7 +40,7 @@ fn without_an_allow_policy_anyone_may_call_but_what_others_refuse() {
 }
 
 #[test]
-fn an_allow_policy_without_rules_lets_nobody_in() {
+fn an_allow_policy_without_rules_denies_everything() {
     let nobody = policy("a", AuthorizationAction::Allow, Vec::new());
     let expected = Callers { nobody: true, allowed_by: set(&["shop/a"]), ..Callers::default() };
     assert_eq!(callers(std::slice::from_ref(&nobody)), expected);
@@ -51,7 +51,7 @@ fn an_allow_policy_without_rules_lets_nobody_in() {
 }
 
 #[test]
-fn what_narrows_a_source_is_told_with_it() {
+fn a_source_is_printed_with_its_conditions() {
     let narrowed = AuthorizationSource {
         namespaces: texts(&["web"]),
         not_principals: texts(&["td/ns/web/sa/test"]),

@@ -47,7 +47,7 @@ fn told(removed: &str) -> DeltaDiscoveryResponse {
 }
 
 #[tokio::test]
-async fn peers_are_asked_for_on_envoys_stream_and_not_told_to_it() {
+async fn peers_are_requested_on_envoys_stream_and_not_forwarded_to_envoy() {
     let metrics = MeshMetrics::in_network(Workload::default(), "1", "net");
     let mut world = world_with(Some(metrics.clone())).await;
     let (_asks, mut answers, mut visit) = open(&mut world).await;
@@ -66,7 +66,7 @@ async fn peers_are_asked_for_on_envoys_stream_and_not_told_to_it() {
 }
 
 #[tokio::test]
-async fn a_control_plane_that_does_not_serve_them_is_asked_once() {
+async fn peers_are_not_requested_again_after_unimplemented() {
     let metrics = MeshMetrics::in_network(Workload::default(), "1", "");
     let mut world = world_with(Some(metrics.clone())).await;
     let (_asks, mut answers, mut visit) = open(&mut world).await;
@@ -87,7 +87,7 @@ async fn a_control_plane_that_does_not_serve_them_is_asked_once() {
 }
 
 #[tokio::test]
-async fn workloads_that_envoy_asks_for_are_envoys() {
+async fn workloads_that_envoy_requests_are_forwarded_to_envoy() {
     let metrics = MeshMetrics::in_network(Workload::default(), "1", "");
     let mut world = world_with(Some(metrics.clone())).await;
     let (asks, mut answers, mut visit) = open(&mut world).await;

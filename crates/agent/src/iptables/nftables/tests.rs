@@ -131,7 +131,7 @@ fn tproxy_marks_and_comes_first_what_is_put_first() {
 }
 
 #[test]
-fn ranges_groups_and_interfaces_stand_where_they_count() {
+fn ranges_groups_and_interfaces_are_in_the_right_chains() {
     let line = "--dual-stack -k eth1 -i 10.0.0.0/8,2001:db8::/32 -x 10.1.0.0/16,2001:db8:1::/48 -q 90 -o 91";
     assert_eq!(
         lines(line, "rule inet istio-proxy-nat prerouting"),
@@ -158,7 +158,7 @@ fn ranges_groups_and_interfaces_stand_where_they_count() {
 }
 
 #[test]
-fn what_is_not_needed_and_what_is_cleaned_goes_whether_there_or_not() {
+fn obsolete_rules_are_removed_whether_they_exist_or_not() {
     let text = cleaning(&made(&options("-b *")).unwrap().unused_tables());
     let gone = |table| format!("add table inet {table}\ndelete table inet {table}\n");
     assert_eq!(text, gone("istio-proxy-mangle") + &gone("istio-proxy-raw"));

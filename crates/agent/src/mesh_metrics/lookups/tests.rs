@@ -49,7 +49,7 @@ fn begun(now: Instant) -> (Lookups, StreamId) {
 }
 
 #[test]
-fn a_peer_is_asked_for_once_and_known_from_then_on() {
+fn a_peer_is_looked_up_once_and_then_cached() {
     let now = Instant::now();
     let (mut lookups, stream) = begun(now);
     assert_eq!(lookups.find(at(1), BUYER, now), Answer::Pending(now + WAIT));
@@ -75,7 +75,7 @@ fn a_peer_is_asked_for_once_and_known_from_then_on() {
 }
 
 #[test]
-fn of_several_workloads_with_one_address_and_identity_what_is_said_of_all_is_known() {
+fn workloads_with_the_same_address_and_identity_keep_only_common_metadata() {
     let now = Instant::now();
     let (mut lookups, _) = begun(now);
     lookups.find(at(1), BUYER, now);
@@ -86,7 +86,7 @@ fn of_several_workloads_with_one_address_and_identity_what_is_said_of_all_is_kno
 }
 
 #[test]
-fn without_an_answer_nobody_waits_for_long_and_without_a_stream_not_at_all() {
+fn peer_lookups_time_out_and_fail_at_once_without_a_stream() {
     let now = Instant::now();
     let (mut lookups, stream) = begun(now);
     lookups.find(at(1), BUYER, now);
@@ -109,7 +109,7 @@ fn without_an_answer_nobody_waits_for_long_and_without_a_stream_not_at_all() {
 }
 
 #[test]
-fn what_an_earlier_stream_has_told_is_known_until_the_next_one_tells() {
+fn peers_of_an_earlier_stream_are_kept_until_the_next_stream_responds() {
     let now = Instant::now();
     let (mut lookups, stream) = begun(now);
     for last in [1, 2] {

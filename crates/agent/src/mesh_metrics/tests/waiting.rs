@@ -95,7 +95,7 @@ async fn a_connection_waits_for_the_answer_and_is_counted_with_it() {
 }
 
 #[test]
-fn who_stays_unknown_is_counted_so_after_a_while() {
+fn unresolved_peers_are_counted_as_unknown_after_a_timeout() {
     let (metrics, log, _asking) = server();
     let begin = Instant::now();
     metrics.count_connections(&log, &[entry("a", AccessLogType::TcpPeriodic, 10)], begin);
@@ -112,7 +112,7 @@ fn who_stays_unknown_is_counted_so_after_a_while() {
 }
 
 #[test]
-fn nobody_waits_who_is_known_or_of_whom_nothing_can_be_asked() {
+fn known_and_unresolvable_peers_are_counted_at_once() {
     let (metrics, log, asking) = server();
     let now = Instant::now();
     // Without an identity, with a header, and where the control plane does not tell.
@@ -141,7 +141,7 @@ fn nobody_waits_who_is_known_or_of_whom_nothing_can_be_asked() {
 }
 
 #[test]
-fn those_that_wait_are_bounded_and_the_oldest_are_counted_as_they_are() {
+fn waiting_requests_are_bounded_and_the_oldest_counted_without_peers() {
     let (metrics, log, _asking) = server();
     let now = Instant::now();
     for number in 0..=1000 {

@@ -159,7 +159,7 @@ async fn callers_that_say_nothing_make_room_for_others() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_its_scrapes_is_refused_and_others_get_theirs() {
+async fn slow_scrapers_are_rejected_and_others_are_served() {
     let mut tasks = JoinSet::new();
     let app = endless(b"HTTP/1.1 200 OK\r\n\r\n", &[b'x'; 64 << 10], &mut tasks).await;
     let setting = setting(app, Some(format!(r#"{{"port":"{app}"}}"#)), tasks).await;
@@ -185,7 +185,7 @@ async fn who_does_not_read_its_scrapes_is_refused_and_others_get_theirs() {
 }
 
 #[tokio::test]
-async fn long_answers_are_packed_for_who_takes_them() {
+async fn large_scrapes_are_compressed_if_accepted() {
     let mut tasks = JoinSet::new();
     let body = "app_requests 1\n".repeat(1000);
     let app = application(format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{body}"), &mut tasks).await;

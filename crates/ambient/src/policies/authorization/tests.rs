@@ -46,7 +46,7 @@ fn the_scope_follows_from_selector_and_namespace() {
 }
 
 #[test]
-fn what_is_about_requests_lets_nobody_in() {
+fn http_rules_are_omitted_from_allow_and_widened_in_deny() {
     let groups = |spec: &str| converted("shop", spec).unwrap().groups;
     let rules = "rules: [{ to: [{ operation: { methods: [GET], ports: ['80'] } }] }, { to: [{ operation: { ports: ['81'] } }] }]";
     assert_eq!(groups(&format!("{{ {rules} }}")).len(), 1, "a rule that allows is left out");
@@ -60,7 +60,7 @@ fn what_is_about_requests_lets_nobody_in() {
 }
 
 #[test]
-fn a_rule_without_anything_matches_everybody() {
+fn an_empty_rule_matches_all_clients() {
     assert_eq!(converted("shop", "{ rules: [{}] }").unwrap().groups, [Group::default()]);
     assert!(converted("shop", "{}").unwrap().groups.is_empty(), "no rule matches nobody");
 }

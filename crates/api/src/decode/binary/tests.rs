@@ -98,7 +98,7 @@ fn a_pod_reads_as_its_text_does() {
 }
 
 #[test]
-fn what_is_no_event_is_refused() {
+fn invalid_watch_events_are_rejected() {
     let contents = [&b""[..], b"k8s\0\x12", b"{}", b"k8s\0\x12\xff\xff\xff\xff\x0f", b"k8s\0\x08\x01"];
     let frames = contents.map(|content| {
         let object = Some(RawExtension { raw: Bytes::copy_from_slice(content) });

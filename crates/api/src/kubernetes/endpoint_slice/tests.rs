@@ -12,7 +12,7 @@ fn slice(body: Value) -> Result<EndpointSlice, FieldError> {
 }
 
 #[test]
-fn what_is_not_written_gets_the_api_servers_defaults() {
+fn omitted_fields_get_the_api_servers_defaults() {
     let slice = slice(json!({
         "addressType": "IPv4",
         "endpoints": [{ "addresses": ["10.0.0.1"], "conditions": { "ready": false } }],

@@ -11,7 +11,7 @@ fn service(spec: Value) -> Result<Service, FieldError> {
 }
 
 #[test]
-fn what_is_not_written_gets_the_api_servers_defaults() {
+fn omitted_fields_get_the_api_servers_defaults() {
     let service = service(json!({ "ports": [{ "port": 80 }] })).unwrap();
     let expected = Service {
         service_type: ServiceType::ClusterIp,

@@ -98,7 +98,7 @@ fn faults_have_line_and_path_of_the_text() {
 }
 
 #[test]
-fn unknown_fields_are_told_in_the_words_of_the_text() {
+fn unknown_fields_are_reported_with_their_original_spelling() {
     let typed = MeshConfig::istio_defaults().apply("defaultConfig: {no_such: 1}\nno_such_too: 2\n").unwrap();
     assert_eq!(typed.unknown_fields, ["defaultConfig.no_such", "no_such_too"]);
 }

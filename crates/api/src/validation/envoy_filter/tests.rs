@@ -62,7 +62,7 @@ fn match_and_target_go_together() {
 }
 
 #[test]
-fn hostile_ones_are_stopped() {
+fn oversized_envoy_filters_are_rejected() {
     let patch = json!({ "applyTo": "CLUSTER", "patch": { "operation": "REMOVE" } });
     let many = vec![patch; MAX_PATCHES + 1];
     assert_eq!(judge(&json!({ "configPatches": many })).0, ["spec.configPatches"]);

@@ -95,7 +95,7 @@ fn good_addresses_pass() {
 }
 
 #[test]
-fn what_harms_nobody_is_warned_of() {
+fn harmless_mesh_config_problems_are_warnings() {
     for (text, field) in [
         ("extensionProviders: [{name: a}]", "extensionProviders[3]"),
         ("extensionProviders: [{name: a, zipkin: {service: z, port: 0}}]", "extensionProviders[3].zipkin.port"),

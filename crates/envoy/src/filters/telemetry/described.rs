@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_select_a_proxy_are_told_beside_those_for_all() {
+    fn telemetries_by_selector_are_listed_with_those_for_all() {
         let select = |app: &str| format!("selector: {{matchLabels: {{app: {app}}}}}");
         let mut mesh = TestMesh::new(
             &[

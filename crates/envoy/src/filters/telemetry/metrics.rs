@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn disabling_all_lasts_until_something_is_said_again() {
+    fn disabled_metrics_stay_off_until_an_override() {
         let off = metrics(r#"{"overrides":[{"disabled":true}]}"#);
         let on = metrics(r#"{"overrides":[{"match":{"metric":"REQUEST_COUNT","mode":"SERVER"},"disabled":false}]}"#);
         assert!(merge(&[&off], &["p"], TelemetryMode::Server).is_empty());

@@ -49,7 +49,7 @@ fn http_servers_share_a_port_and_its_routes() {
 }
 
 #[test]
-fn what_cannot_share_gives_way_to_the_older() {
+fn a_conflicting_server_loses_to_the_older_one() {
     let http_first = plan(&[("a", &[server(80, "HTTP", "a")]), ("b", &[server(80, "TCP", "b")])]);
     assert_eq!(shape(&http_first), [":80 HTTP a"]);
     let tcp_first = plan(&[

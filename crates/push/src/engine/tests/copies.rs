@@ -28,7 +28,7 @@ fn all_shown(engine: &Engine, ids: &[ProxyId]) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn what_is_tried_on_a_copy_costs_what_it_would_and_stays_there() {
+fn a_trial_on_a_copy_costs_the_same_and_does_not_leak() {
     let moves: [fn(&mut Engine) -> Settled; 7] = [
         |engine| set(engine, "a", &["y"]),
         |engine| set(engine, "a", &["boom"]),

@@ -25,7 +25,7 @@ fn names_chosen_to_collide_are_interned_as_fast_as_others() {
 }
 
 #[test]
-fn what_only_a_stream_that_ended_had_is_released_without_a_change() {
+fn resources_of_an_ended_stream_are_released_without_a_change() {
     let (mut engine, _) = engine(&[("a", &["x"])]);
     let stays = engine.connect(proxy("p", "shop", "web"), Arc::new(RecordingSink::default()));
     engine.subscribe(stays, ResourceType::Endpoint, names(&["a"]));
@@ -62,7 +62,7 @@ impl Sink for Answers {
 }
 
 #[test]
-fn a_large_subscription_is_answered_once_after_many_slices_between_which_others_are_served() {
+fn a_large_subscription_is_computed_in_slices_between_other_clients() {
     let services: Vec<String> = (0..1000).map(|number| format!("s{number:04}")).collect();
     let services: Vec<(&str, &[&str])> = services.iter().map(|name| (name.as_str(), &["x"][..])).collect();
     let (mut engine, toy) = engine(&services);

@@ -99,7 +99,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
 
     #[test]
-    fn whatever_waits_what_comes_out_is_what_a_fresh_start_gives(turns in prop::collection::vec(turn(), 1..12)) {
+    fn interrupted_sweeps_give_the_same_result_as_a_fresh_start(turns in prop::collection::vec(turn(), 1..12)) {
         let namespaces = ["a", "bb", "ccc"];
         let mut numbers = [0; INPUTS];
         let mut engine = engine_by(&[], body);
@@ -148,7 +148,7 @@ impl Query for IsAnybody {
 }
 
 #[test]
-fn what_rests_on_a_result_that_stays_is_not_looked_at() {
+fn dependents_of_an_unchanged_result_are_not_recomputed() {
     let mut engine = engine_by(&[("all", &["x"])], |view, name| format!("{name}: {}", view.get(&IsAnybody)));
     let wanted: Vec<String> = (0..1000).map(|n| format!("a{n}")).collect();
     let id = engine.connect(proxy("p", "shop", "web"), Arc::new(RecordingSink::default()));

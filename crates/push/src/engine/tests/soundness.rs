@@ -79,7 +79,7 @@ pub(super) fn shown(engine: &Engine, id: ProxyId) -> Vec<String> {
 }
 
 #[test]
-fn a_stand_in_is_shown_to_those_alone_for_whom_it_was_made() {
+fn a_last_good_result_is_used_only_for_its_own_proxies() {
     let mut engine = engine_by(&[("a", &["x"])], |view, name| {
         assert!(accounts(view, name) != ["boom"], "boom");
         format!("{:?} for {}", accounts(view, name), view.proxy().namespace())
@@ -98,7 +98,7 @@ fn a_stand_in_is_shown_to_those_alone_for_whom_it_was_made() {
 }
 
 #[test]
-fn an_answer_that_comes_to_rest_on_another_follows_it() {
+fn a_result_with_a_new_dependency_follows_it() {
     let mut engine = engine_by(&[("a", &["x"]), ("switch", &["off"])], |view, _| (*view.derived(&AppIfOn)).clone());
     let (id, _) = subscribed(&mut engine, proxy("p", "shop", "web"));
     assert_eq!(shown(&engine, id), ["off"]);
@@ -109,7 +109,7 @@ fn an_answer_that_comes_to_rest_on_another_follows_it() {
 }
 
 #[test]
-fn an_answer_that_fails_stays_as_it_was_and_heals() {
+fn a_failing_result_keeps_its_last_value_and_recovers() {
     let mut engine = engine_by(&[("a", &["x"]), ("switch", &["on"])], |view, name| {
         format!("{:?} of {}", accounts(view, name), view.derived(&AppIfOn))
     });
@@ -131,7 +131,7 @@ fn an_answer_that_fails_stays_as_it_was_and_heals() {
 }
 
 #[test]
-fn a_translator_that_asks_in_another_order_each_time_loses_nobody() {
+fn nondeterministic_read_order_loses_no_dependency() {
     let turn = AtomicBool::new(false);
     let mut engine = engine_by(&[("a", &["x"])], move |view, name| {
         let proxy = view.proxy();

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn made_up_tokens_push_out_no_good_ones() {
+    async fn forged_tokens_evict_no_valid_ones() {
         let kept = ReviewCache::default();
         let now = Instant::now();
         let say = async |number, verdict: &Verdict| {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_up_leaves_nothing_behind_and_failures_are_not_kept() {
+    async fn cancelled_and_failed_reviews_are_not_cached() {
         let kept = ReviewCache::default();
         let CacheLookup::Miss(first) = kept.look(hash(1), Instant::now()) else { panic!("nothing is known") };
         let CacheLookup::Miss(second) = kept.look(hash(1), Instant::now()) else { panic!("nothing is known") };

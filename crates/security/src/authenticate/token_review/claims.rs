@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_may_accept_is_let_through_and_nothing_else() {
+    fn only_tokens_that_the_api_server_may_accept_are_reviewed() {
         let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
         let (at, ours) = (now.as_second(), ["istio-ca".to_owned()]);
         let signed = |claims: Value| token(&json!({"alg": "RS256"}), &claims, "c2ln");

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_there_is_waited_for_and_who_is_gone_is_not() {
+    fn rotation_waits_for_recent_replicas_and_not_for_stopped_ones() {
         let present = || text(&[], "old", now());
         let since = now() + REPLICA_TTL * 10;
         let waited = missing(present(), "old and new", since, since + REPLICA_TTL / 2);

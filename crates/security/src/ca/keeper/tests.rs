@@ -114,7 +114,7 @@ async fn a_root_in_a_folder_is_made_once_and_its_key_is_private() {
 }
 
 #[tokio::test]
-async fn whoever_insists_is_obeyed() {
+async fn a_forced_switch_ignores_missing_proxies() {
     let folder = tempfile::tempdir().unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     let (_authority, commands, absent) = at_work(config(folder.path()), &mut tasks).await;
@@ -182,7 +182,7 @@ fn fingerprint(ca: &Bundle) -> String {
 }
 
 #[tokio::test]
-async fn a_ca_that_is_replaced_while_nobody_runs_is_distributed_before_it_signs() {
+async fn a_ca_replaced_while_stopped_is_distributed_before_it_signs() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (root(), root());
     plug(folder.path(), &one);
@@ -206,7 +206,7 @@ async fn a_ca_that_is_replaced_while_nobody_runs_is_distributed_before_it_signs(
 }
 
 #[tokio::test]
-async fn a_ca_that_is_plugged_in_while_nobody_runs_follows_the_self_signed_root() {
+async fn a_ca_plugged_in_while_stopped_replaces_the_self_signed_root_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let (first, trusted, ..) = after_start(config(folder.path())).await;
     assert_eq!(trusted, 1);
@@ -216,7 +216,7 @@ async fn a_ca_that_is_plugged_in_while_nobody_runs_follows_the_self_signed_root(
 }
 
 #[tokio::test]
-async fn what_pods_were_given_goes_before_what_is_kept() {
+async fn distributed_roots_take_precedence_over_stored_ones() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (root(), root());
     plug(folder.path(), &one);
@@ -293,7 +293,7 @@ async fn a_damaged_folder_is_named_with_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn what_was_half_written_is_written_again() {
+async fn partially_written_files_are_rewritten() {
     let folder = tempfile::tempdir().unwrap();
     drop(start(config(folder.path())).await.unwrap());
     let path = |name: &str| folder.path().join("state").join(name);

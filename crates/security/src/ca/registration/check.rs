@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_some_would_read_is_refused() {
+    fn ambiguous_certificate_requests_are_rejected() {
         let names = |name: &str| {
             let names = der(tag::OCTETS, &[&der(tag::SEQUENCE, &[&der(tag::URI, &[name.as_bytes()])])]);
             der(tag::SEQUENCE, &[&der(tag::SEQUENCE, &[&der(tag::OID, &[&NAMES]), &names])])

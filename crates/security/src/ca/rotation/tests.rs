@@ -25,7 +25,7 @@ fn count(set: &RootSet) -> usize {
 }
 
 #[test]
-fn the_next_root_signs_only_when_all_have_it_and_the_old_one_goes_last() {
+fn the_next_root_signs_once_trusted_by_all_and_the_old_one_is_removed_last() {
     let (old, new) = (root(1000), root(1000));
     let settled = RootSet::settled(old.clone(), Origin::SelfSigned);
     assert_eq!(settled.roots().unwrap(), old.certificate);
@@ -46,7 +46,7 @@ fn the_next_root_signs_only_when_all_have_it_and_the_old_one_goes_last() {
 }
 
 #[test]
-fn a_root_near_its_end_is_renewed_and_at_the_end_nobody_is_waited_for() {
+fn an_expiring_root_is_renewed_and_finally_without_waiting() {
     let set = RootSet::settled(root(1000), Origin::SelfSigned);
     assert!(!set.is_due(&RULES, now() + HOUR * 799).unwrap());
     assert!(set.is_due(&RULES, now() + HOUR * 801).unwrap());
@@ -92,7 +92,7 @@ fn files_hold_every_set() {
 }
 
 #[test]
-fn what_istiod_wrote_is_read_with_its_further_roots() {
+fn secrets_written_by_istiod_are_read_with_extra_roots() {
     let (own, further) = (root(10), root(10));
     let mut files = RootSet::settled(own.clone(), Origin::SelfSigned).to_files().unwrap();
     files.insert("root-cert.pem".to_owned(), navarch_api::kubernetes::SecretBytes::new(further.certificate));
@@ -101,7 +101,7 @@ fn what_istiod_wrote_is_read_with_its_further_roots() {
 }
 
 #[test]
-fn who_is_missing_is_named() {
+fn missing_proxies_are_named() {
     let many = vec![absent().remove(0); 12];
     let text = Refusal::Missing(many).to_string();
     assert!(text.contains("web-1.shop (has not taken it), ") && text.ends_with(" and 2 more"), "{text}");

@@ -171,7 +171,7 @@ async fn every_setting_has_its_effect() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_or_is_somebody_else_is_refused_with_its_reason() {
+async fn invalid_tls_settings_and_wrong_peers_are_rejected_with_a_reason() {
     let authority = Authority::new();
     let (served, own) = (authority.leaf("istiod.west"), authority.leaf("istiod.east"));
     let mut server = Server::start(&served, &authority).await;

@@ -213,7 +213,7 @@ fn listener_sets_that_may_attach_have_ports() {
 }
 
 #[test]
-fn what_somebody_does_to_an_object_makes_its_gateway_due() {
+fn changes_by_others_to_a_deployed_object_trigger_a_reconcile() {
     let mut fixture = Fixture::new();
     let object = |fields: Value| {
         json!({

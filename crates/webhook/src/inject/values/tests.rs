@@ -16,7 +16,7 @@ fn settings() -> Vec<(String, Value)> {
 }
 
 #[test]
-fn what_the_chart_passes_to_injection_alone_is_read() {
+fn only_chart_values_for_injection_are_read() {
     let (usual, _) = Values::parse("{}").unwrap();
     let settings = settings();
     assert!(settings.len() > 35, "{settings:?}");

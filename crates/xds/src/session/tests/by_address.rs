@@ -41,7 +41,7 @@ fn asked(rig: &mut Rig, names: &[&str]) {
 }
 
 #[test]
-fn what_is_asked_for_by_an_address_is_told_by_its_own_name() {
+fn a_resource_requested_by_address_is_sent_under_its_own_name() {
     let mut rig = Rig::new(Protocol::Delta);
     asked(&mut rig, &["/10.0.0.1", "/10.0.0.9"]);
     tell(&mut rig, &[("a", 1), ("b", 2)], 1);
@@ -57,7 +57,7 @@ fn what_is_asked_for_by_an_address_is_told_by_its_own_name() {
 }
 
 #[test]
-fn who_asks_for_all_is_told_no_other_names() {
+fn a_wildcard_subscription_gets_no_aliases() {
     let mut rig = Rig::new(Protocol::Delta);
     asked(&mut rig, &[]);
     tell(&mut rig, &[("a", 1)], 1);
@@ -65,7 +65,7 @@ fn who_asks_for_all_is_told_no_other_names() {
 }
 
 #[test]
-fn who_asks_for_nothing_yet_is_told_what_is_on_its_node() {
+fn an_empty_subscription_gets_workloads_of_the_node() {
     let mut rig = Rig::new(Protocol::Delta);
     let effects = rig.request(delta(KIND, &["*", "-*"], "", None));
     assert_eq!(effects, [Effect::Subscribe(KIND, Interest::default())]);

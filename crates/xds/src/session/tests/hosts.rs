@@ -25,7 +25,7 @@ fn settled() -> Rig {
 }
 
 #[test]
-fn they_follow_the_routes_that_are_asked_for() {
+fn virtual_hosts_follow_subscribed_routes() {
     let mut rig = settled();
     let effects = rig.request(delta(RDS, &["81"], "", None));
     assert_eq!(effects.last(), Some(&hosts_of(&["80", "81"])));
@@ -38,7 +38,7 @@ fn they_follow_the_routes_that_are_asked_for() {
 }
 
 #[test]
-fn they_leave_after_the_routes_that_hold_them_all_again() {
+fn virtual_hosts_are_removed_after_their_routes() {
     let mut rig = settled();
     rig.change(VHDS, &[]);
     rig.change(RDS, &[("80", "whole")]);
@@ -47,7 +47,7 @@ fn they_leave_after_the_routes_that_hold_them_all_again() {
 }
 
 #[test]
-fn who_asks_for_routes_anew_gets_their_hosts_anew() {
+fn resubscribing_to_routes_resends_virtual_hosts() {
     let mut rig = settled();
     rig.request(delta(RDS, &["-80"], "", None));
     rig.request(delta(RDS, &["80"], "", None));
@@ -73,7 +73,7 @@ fn after_rejected_routes_they_come_again() {
 }
 
 #[test]
-fn who_comes_back_keeps_its_hosts_until_it_asks_for_routes() {
+fn a_reconnecting_proxy_keeps_virtual_hosts_until_it_requests_routes() {
     let mut rig = Rig::new(Protocol::Delta);
     assert_eq!(rig.request(come_back(VHDS, &[], &["80/a", "80/gone"])), []);
     rig.is_silent();
@@ -86,7 +86,7 @@ fn who_comes_back_keeps_its_hosts_until_it_asks_for_routes() {
 }
 
 #[test]
-fn a_whole_state_stream_is_told_that_there_are_none() {
+fn a_state_of_the_world_stream_gets_no_virtual_hosts() {
     let request = state(VHDS, &[], "", None);
     assert!(matches!(request, Request::Unserved { .. }));
 }

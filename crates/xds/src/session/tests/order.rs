@@ -37,7 +37,7 @@ fn routes_wait_until_the_endpoints_of_new_clusters_are_sent() {
 }
 
 #[test]
-fn they_do_not_wait_for_ever() {
+fn removals_do_not_wait_forever() {
     let mut rig = settled();
     rig.change(CDS, &[("new", "1"), ("old", "1")]);
     rig.change(RDS, &[("r", "new")]);
@@ -53,7 +53,7 @@ fn they_do_not_wait_for_ever() {
 }
 
 #[test]
-fn who_watches_no_endpoints_waits_for_none() {
+fn clusters_do_not_wait_without_an_endpoint_watch() {
     let mut rig = Rig::new(Protocol::Delta);
     rig.request(delta(CDS, &[], "", None));
     rig.request(delta(LDS, &[], "", None));
@@ -76,7 +76,7 @@ fn endpoints_and_secrets_never_wait() {
 }
 
 #[test]
-fn clusters_leave_when_listeners_and_routes_are_answered() {
+fn clusters_are_removed_after_listeners_and_routes_are_acknowledged() {
     let mut rig = settled();
     rig.change(CDS, &[("new", "1")]);
     rig.change(LDS, &[("l", "2")]);
@@ -96,7 +96,7 @@ fn clusters_leave_when_listeners_and_routes_are_answered() {
 }
 
 #[test]
-fn clusters_leave_after_a_while_whatever_is_answered() {
+fn clusters_are_removed_after_a_timeout_without_acknowledgements() {
     let mut rig = settled();
     rig.change(CDS, &[]);
     rig.change(RDS, &[("r", "none")]);
@@ -115,7 +115,7 @@ fn clusters_leave_at_once_when_nothing_else_changes() {
 }
 
 #[test]
-fn who_comes_back_keeps_its_clusters_until_its_routes_are_new() {
+fn a_reconnecting_proxy_keeps_clusters_until_its_routes_are_updated() {
     let mut rig = Rig::new(Protocol::Delta);
     rig.request(come_back(CDS, &[], &["new", "old"]));
     rig.answer(CDS, &[("new", "1")]);
@@ -135,7 +135,7 @@ fn who_comes_back_keeps_its_clusters_until_its_routes_are_new() {
 }
 
 #[test]
-fn who_comes_back_for_clusters_alone_keeps_them_for_a_while() {
+fn a_reconnecting_proxy_with_only_cds_keeps_clusters_for_a_timeout() {
     let mut rig = Rig::new(Protocol::Delta);
     rig.request(come_back(CDS, &[], &["old"]));
     rig.answer(CDS, &[]);

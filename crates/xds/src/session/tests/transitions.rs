@@ -13,7 +13,7 @@ fn subscribes(effects: &[Effect]) -> Vec<(ResourceType, bool, Vec<String>)> {
 }
 
 #[test]
-fn what_a_first_request_subscribes_to() {
+fn the_first_request_sets_the_subscription() {
     let names = |names: &[&str]| strings(names);
     for (request, expected) in [
         (delta(CDS, &[], "", None), vec![(CDS, true, names(&[]))]),
@@ -105,7 +105,7 @@ fn equal_content_is_not_sent() {
 }
 
 #[test]
-fn what_a_nonce_makes_of_a_request() {
+fn nonces_classify_requests() {
     for (protocol, make) in
         [(Protocol::Delta, delta as fn(_, &[&str], &str, Option<&str>) -> _), (Protocol::StateOfTheWorld, state)]
     {
@@ -183,7 +183,7 @@ fn the_rejection_of_an_earlier_response_counts_after_a_later_one_was_sent() {
 }
 
 #[test]
-fn what_may_have_been_taken_of_a_rejected_response_is_taken_back() {
+fn parts_of_a_rejected_response_are_reverted() {
     let mut rig = Rig::new(Protocol::Delta);
     rig.request(delta(LDS, &[], "", None));
     rig.answer(LDS, &[("a", "1"), ("b", "1")]);
@@ -197,7 +197,7 @@ fn what_may_have_been_taken_of_a_rejected_response_is_taken_back() {
 }
 
 #[test]
-fn names_wanted_again_are_sent_again() {
+fn resubscribed_names_are_sent_again() {
     let mut rig = Rig::new(Protocol::Delta);
     rig.request(delta(EDS, &["a", "b"], "", None));
     rig.answer(EDS, &[("a", "1"), ("b", "1")]);
@@ -228,7 +228,7 @@ fn a_type_left_for_a_while_keeps_its_count() {
 }
 
 #[test]
-fn a_wildcard_given_up_for_names_is_answered_for_those() {
+fn replacing_a_wildcard_by_names_sends_those_names() {
     let mut rig = Rig::new(Protocol::StateOfTheWorld);
     rig.request(state(LDS, &[], "", None));
     rig.answer(LDS, &[("a", "a1"), ("b", "b1")]);

@@ -85,7 +85,7 @@ mod tests {
     use navarch_api::yaml::{Schema, parse};
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_yaml_parses_to_the_same() {
         for value in [
             json!({"a": {"b": ["1", 2, {"c": null}], "d": {}, "yes": "no"}, "e": "x: y", "1": true}),
             json!(["a\nb", [], {"k": "v"}]),
