@@ -61,6 +61,9 @@ pub enum HttpError {
     /// The timeout was exceeded.
     #[error("timed out after {0:?}")]
     Timeout(Duration),
+    /// The server refused the request.
+    #[error("HTTP status {0}")]
+    Status(StatusCode),
 }
 
 impl Question {

@@ -46,9 +46,12 @@ pub(super) enum Afterwards {
 }
 
 impl AdminApi {
-    /// Sends a request to the admin API, and returns the body of the response, whatever its status.
+    /// Sends a request to the admin API, and returns the body of a successful response.
     async fn ask(&self, question: Question) -> Result<String, HttpError> {
         let answer = question.ask().await?;
+        if !answer.status.is_success() {
+            return Err(HttpError::Status(answer.status));
+        }
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
     }
 }
