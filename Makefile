@@ -1,9 +1,9 @@
-# What there is to do here; `make test` is what must pass before anything lands.
+# The tasks of the project; `make test` must pass before a change is merged.
 
 .PHONY: test soak conformance mass-comparison fmt lint unit doc demo release program cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools
 
-# A clone of the CI is thrown away; what it compiled is worth keeping, but for the state of incremental builds: as each crate changes
-# from one run to the next, it is 14 GB that nothing reads. Files that are as they were then get their former times, by which cargo goes.
+# The CI discards its clone; compiled files are worth keeping, except the state of incremental builds: because each crate changes
+# between runs, it is 14 GB that are never read. Unchanged files get their former times, which cargo compares.
 ifeq ($(CI),true)
 export CARGO_INCREMENTAL := 0
 ifndef CARGO_TARGET_DIR
@@ -12,7 +12,7 @@ endif
 SOURCE_TIMES := scripts/source-times $(CARGO_TARGET_DIR)
 endif
 
-# Rewritten only on purpose: a lock file that is out of step with Cargo.toml is an error.
+# Rewritten only explicitly: a lock file that is out of step with Cargo.toml is an error.
 CARGO := cargo
 LOCKED := --locked
 
@@ -32,12 +32,12 @@ lint:
 unit:
 	scripts/test-lanes
 
-# What takes minutes by its nature: certificates of a minute under traffic for five, an API server away for one.
+# Tests that take minutes: certificates of a minute under traffic for five minutes, an API server down for one.
 soak: tools
 	NAVARCH_REQUIRE_ALL=1 NAVARCH_PODS_SECONDS=300 NAVARCH_CLUSTER_SECONDS=60 $(CARGO) test $(LOCKED) --workspace \
 		--test agent_pods --test cluster
 
-# All of the Gateway API's conformance suite; `make test` runs one of its tests.
+# The complete conformance suite of the Gateway API; `make test` runs one of its tests.
 conformance: tools
 	$(CARGO) build $(LOCKED) --workspace --bins
 	scripts/conformance --program $(or $(CARGO_TARGET_DIR),target)/debug/navarch --out $(or $(CARGO_TARGET_DIR),target)/conformance
@@ -71,11 +71,11 @@ demo:
 release:
 	$(CARGO) build $(LOCKED) --release --workspace --bins
 
-# What images hold: the control plane and the agent, for TARGET if that is another.
+# The programs of images: the control plane and the agent, for TARGET if it is set.
 program:
 	$(CARGO) build $(LOCKED) --profile dist --package navarch --package navarch-agent --bin navarch --bin pilot-agent $(if $(TARGET),--target $(TARGET))
 
-# A Kubernetes node with Navarch and the sample mesh in pods, to try things on; it says what to export. Where root or containerd is
+# A Kubernetes node with Navarch and the sample mesh in pods, for experiments; it prints what to export. If root or containerd is
 # missing, an API server with the sample's objects, until Ctrl-C.
 cluster: tools
 	$(CARGO) build $(LOCKED) --workspace --bin navarch --bin pilot-agent --bin cluster --bin workload
@@ -85,22 +85,22 @@ cluster: tools
 cluster-down:
 	scripts/cluster/down $(or $(NAVARCH_CLUSTER),$(HOME)/.cache/navarch/cluster)
 
-# The committed CRDs, from the types; a test tells when they are out of date.
+# The committed CRDs, from the types; a test fails if they are out of date.
 crds:
 	$(CARGO) build $(LOCKED) --workspace --bin navarch
 	$(or $(CARGO_TARGET_DIR),target)/debug/navarch crds > deploy/charts/navarch/crds/istio.yaml
 
-# The images navarch and navarch-proxy, as deploy/Containerfile and deploy/Containerfile.proxy say, without a container engine: OCI
-# archives in target/image. Starts what they hold, for which it needs root. Takes long.
+# The images navarch and navarch-proxy, as in deploy/Containerfile and deploy/Containerfile.proxy, without a container engine: OCI
+# archives in target/image. Starts their programs, which requires root. Takes long.
 image:
 	scripts/image --gzip
 	scripts/image-try
 
-# What the engine costs by itself.
+# The cost of the engine alone.
 bench-engine:
 	$(CARGO) bench $(LOCKED) --workspace
 
-# What the server costs, seen by simulated Envoys; writes benches/results.
+# The cost of the server with simulated Envoys; writes benches/results.
 bench: tools release
 	scripts/bench $(or $(CARGO_TARGET_DIR),target)/release
 
@@ -108,22 +108,22 @@ bench: tools release
 bench-agent: tools release
 	scripts/bench-agent $(or $(CARGO_TARGET_DIR),target)/release
 
-# What HTTPRoutes cost: 5,000 attached one by one, single ones changed at 3,000; a real API server, a real Envoy.
+# The cost of HTTPRoutes: 5,000 attached one by one, single ones changed at 3,000; a real API server, a real Envoy.
 bench-gateway-api: tools release
 	$(or $(CARGO_TARGET_DIR),target)/release/routeload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
 
-# What remote clusters cost: ten real API servers of 300 services and 4,200 endpoints each, added one at a time.
+# The cost of remote clusters: ten real API servers of 300 services and 4,200 endpoints each, added one at a time.
 bench-clusters: tools release
 	$(or $(CARGO_TARGET_DIR),target)/release/clusterload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
 
-# What answers about changes cost: plan, applied, the history of pushes, the record, quarantine; some fifteen minutes.
+# The cost of answers about changes: plan, applied, the history of pushes, the record, quarantine; some fifteen minutes.
 bench-answers: tools release
 	$(or $(CARGO_TARGET_DIR),target)/release/answersload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
 
-# What reading a large cluster costs: a real API server with 5,000 services, and with ten times as many.
+# The cost of reading a large cluster: a real API server with 5,000 services, and with ten times as many.
 bench-kubernetes: tools release
 	$(or $(CARGO_TARGET_DIR),target)/release/kubeload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
 
-# What ambient mode costs: a real API server with up to 70,000 pods, 100 simulated ztunnels; some five minutes.
+# The cost of ambient mode: a real API server with up to 70,000 pods, 100 simulated ztunnels; some five minutes.
 bench-ambient: tools release
 	$(or $(CARGO_TARGET_DIR),target)/release/ambientload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results

@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "cargo and the image's build speak to a build script by environment alone"
+    reason = "cargo and the image build pass values to a build script only by the environment"
 )]
 
 use std::path::Path;

@@ -9,7 +9,7 @@
     clippy::too_many_lines,
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    reason = "the macros of criterion write functions without docs, and a bench that fails must say so"
+    reason = "the macros of criterion generate functions without docs, and a failing bench must report it"
 )]
 
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ fn question(name: &str) -> Vec<u8> {
 
 fn names(c: &mut Criterion) {
     let (wire, config) = (wire(), config());
-    c.bench_function("name table of 10,000 hosts made ready", |b| b.iter(|| Table::new(&wire, &config)));
+    c.bench_function("name table of 10,000 hosts prepared", |b| b.iter(|| Table::new(&wire, &config)));
     let table = Table::new(&wire, &config);
     for (what, name) in [
         ("answer", "svc-4711.shop.svc.cluster.local."),
@@ -138,7 +138,7 @@ fn over_udp(c: &mut Criterion, wire: NameTable, config: TableConfig) {
     };
     let mut group = c.benchmark_group("over UDP");
     group.throughput(Throughput::Elements(32));
-    group.bench_function("32 questions at a time", |b| b.iter(|| runtime.block_on(ask(32))));
+    group.bench_function("32 queries at a time", |b| b.iter(|| runtime.block_on(ask(32))));
     group.finish();
     latencies(&runtime, async || ask(1).await);
     stop.cancel();
@@ -163,7 +163,7 @@ fn latencies(runtime: &Runtime, ask: impl AsyncFn()) {
     let second = times.iter().sum::<Duration>().as_secs_f64();
     let [half, most, nearly_all] = [2, 100, 1000].map(|part| times[QUESTIONS - 1 - QUESTIONS / part]);
     eprintln!(
-        "over UDP/one question at a time: {:.0} answers a second, p50 {half:?}, p99 {most:?}, p99.9 {nearly_all:?}\n",
+        "over UDP/one query at a time: {:.0} responses a second, p50 {half:?}, p99 {most:?}, p99.9 {nearly_all:?}\n",
         QUESTIONS as f64 / second
     );
 }

@@ -6,7 +6,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a bench reads the clock and its switches, prints, and may fail loudly"
+    reason = "a bench may read the clock and the environment, print, and panic"
 )]
 
 use std::fmt::Write as _;
@@ -105,7 +105,7 @@ fn pod(number: usize, ready: bool) -> String {
 /// All other objects of so many pods.
 fn state(pods: usize) -> String {
     let mut text = String::new();
-    let mut add = |object: serde_json::Value| writeln!(text, "{object}").expect("memory can be written to");
+    let mut add = |object: serde_json::Value| writeln!(text, "{object}").expect("writing to memory cannot fail");
     for node in 0..=pods / PODS_PER_NODE {
         let labels =
             json!({ "topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": format!("z{}", node % 3) });
@@ -154,7 +154,7 @@ fn main() {
     let before = memory();
     let (_, took) = plane.put(&(0..pods).map(|number| pod(number, true)).collect::<Vec<_>>().join("\n"));
     let read = memory();
-    say("pods taken in", took, &format!("{} bytes each", (read.saturating_sub(before)) / pods));
+    say("pods processed", took, &format!("{} bytes each", (read.saturating_sub(before)) / pods));
     let begun = Instant::now();
     let first = plane.ztunnel();
     let took = begun.elapsed();
@@ -162,14 +162,14 @@ fn main() {
     let bytes: usize = shown.resources.iter().map(|resource| resource.body.len()).sum();
     let each = memory().saturating_sub(read) / pods;
     let more = format!("{} resources, {bytes} bytes; {each} bytes of memory each", shown.resources.len());
-    say("first ztunnel shown everything", took, &more);
+    say("first ztunnel synced", took, &more);
     let begun = Instant::now();
     for _ in 1..ZTUNNELS {
         plane.ztunnel();
     }
     say("99 more", begun.elapsed(), "");
     let (settled, took) = plane.put(&pod(4711 % pods, false));
-    say("a pod not ready any more, to 100", took, &format!("{settled:?}"));
+    say("a pod no longer ready, to 100", took, &format!("{settled:?}"));
     let (settled, took) = plane.put(&pod(pods, true));
     say("a pod added, to 100", took, &format!("{settled:?}"));
     let policies: Vec<String> = (0..POLICIES).map(policy).collect();

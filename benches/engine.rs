@@ -4,9 +4,9 @@
 #![allow(
     missing_docs,
     clippy::missing_docs_in_private_items,
-    reason = "the macros of criterion write functions without docs"
+    reason = "the macros of criterion generate functions without docs"
 )]
-#![expect(clippy::print_stdout, reason = "what a change cost is part of the report")]
+#![expect(clippy::print_stdout, reason = "the report includes the cost of a change")]
 
 mod clients;
 mod world;
@@ -62,7 +62,7 @@ fn changes(c: &mut Criterion) {
     change("endpoint", &|turn| vec![pod(7, 9), slice(7, 9 + turn)]);
     change("VirtualService", &|turn| vec![virtual_service(7, 20 + turn)]);
     change("DestinationRule", &|turn| vec![destination_rule(7, 200 + turn)]);
-    change("VirtualService that nobody sees", &|turn| vec![private_virtual_service(turn)]);
+    change("VirtualService without proxies", &|turn| vec![private_virtual_service(turn)]);
     change("rewrite", &|_| vec![service(7)]);
     change("service", &|turn| match turn {
         0 => vec![service(SERVICES)],

@@ -41,7 +41,7 @@ async fn ask(client: &mut http1::SendRequest<Full<Bytes>>, path: &'static str, b
         .expect("it is a request");
     let answer = client.send_request(request).await.expect("it is answered");
     assert_eq!(answer.status(), 200);
-    answer.into_body().collect().await.expect("it is answered wholly").to_bytes()
+    answer.into_body().collect().await.expect("the response is complete").to_bytes()
 }
 
 impl Port {

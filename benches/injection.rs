@@ -4,7 +4,7 @@
     missing_docs,
     clippy::missing_docs_in_private_items,
     clippy::unwrap_used,
-    reason = "the macros of criterion write functions without docs, and a bench that cannot start has failed"
+    reason = "the macros of criterion generate functions without docs, and a bench that cannot start must fail"
 )]
 
 use std::collections::BTreeMap;

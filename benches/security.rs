@@ -4,9 +4,9 @@
     missing_docs,
     clippy::missing_docs_in_private_items,
     clippy::unwrap_used,
-    reason = "the macros of criterion write functions without docs, and a bench that cannot start has failed"
+    reason = "the macros of criterion generate functions without docs, and a bench that cannot start must fail"
 )]
-#![expect(clippy::disallowed_methods, reason = "certificates and tokens hold for a time")]
+#![expect(clippy::disallowed_methods, reason = "certificates and tokens have validity periods")]
 
 #[path = "../tests/shared/bare_mesh.rs"]
 mod bare_mesh;

@@ -4,9 +4,9 @@
 #![allow(
     missing_docs,
     clippy::missing_docs_in_private_items,
-    reason = "the macros of criterion write functions without docs"
+    reason = "the macros of criterion generate functions without docs"
 )]
-#![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a bench has a clock, spawns and prints")]
+#![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a bench may read the clock, spawn and print")]
 
 mod https;
 

@@ -1,6 +1,6 @@
 //! A mesh made to measure, for tests and benches: objects by number, proxies by number.
 
-#![allow(clippy::panic, clippy::indexing_slicing, reason = "test equipment: what it builds is its own")]
+#![allow(clippy::panic, clippy::indexing_slicing, reason = "test code: it indexes only what it has built")]
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The house rules that a compiler does not know: no file that nothing names, no file too long, hashers with a key, one way to read files;
 //! and which files a new clone compiles.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot read the sources has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot read the sources must fail")]
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

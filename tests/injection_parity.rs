@@ -9,7 +9,7 @@
     clippy::disallowed_methods,
     clippy::indexing_slicing,
     clippy::unwrap_used,
-    reason = "a test reads the environment, and has failed if it cannot read its cases"
+    reason = "a test reads the environment, and must fail if it cannot read its cases"
 )]
 
 #[path = "injection/default.rs"]

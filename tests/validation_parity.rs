@@ -7,7 +7,7 @@
 //! `NAVARCH_VALIDATION_PARITY` names another file to be judged instead; a report by index is written to where
 //! `NAVARCH_VALIDATION_PARITY_REPORT` says.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot read its cases has failed")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot read its cases must fail")]
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -225,7 +225,7 @@ fn differences(case: &Case, verdict: &Verdict, reader: &Reader) -> Vec<String> {
 }
 
 /// A file that an environment variable names.
-#[allow(clippy::disallowed_methods, reason = "a test is started with what it is to judge")]
+#[allow(clippy::disallowed_methods, reason = "the arguments of the test contain what it checks")]
 fn named(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).filter(|name| !name.is_empty()).map(PathBuf::from)
 }

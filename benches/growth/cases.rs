@@ -3,7 +3,7 @@
 #![allow(
     clippy::indexing_slicing,
     clippy::needless_pass_by_value,
-    reason = "test equipment: what it builds is its own, and builders of values read best taking values"
+    reason = "test code: it indexes only what it has built, and builders of values read better if they take values"
 )]
 
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! What a list costs: to be read, to be shown to a proxy, and when one of its elements changes.
 
-#![allow(clippy::panic, clippy::expect_used, reason = "test equipment: what it builds is its own")]
+#![allow(clippy::panic, clippy::expect_used, reason = "test code: it indexes only what it has built")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) struct Cost {
 
 /// The processor time that this thread has used.
 fn used() -> Duration {
-    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("every thread has a usage");
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("the usage of a thread is readable");
     let of = |value: nix::sys::time::TimeVal| {
         let (seconds, micros) = (u64::try_from(value.tv_sec()), u64::try_from(value.tv_usec()));
         Duration::from_secs(seconds.unwrap_or_default()) + Duration::from_micros(micros.unwrap_or_default())
@@ -95,7 +95,7 @@ fn proxy(reader: Reader) -> Arc<Proxy> {
 
 /// The route configurations that a listener asks for.
 fn routes_of(body: &[u8]) -> Vec<String> {
-    let listener = Listener::decode(body).expect("listeners are written here");
+    let listener = Listener::decode(body).expect("the listeners were encoded here");
     let chains = listener.filter_chains.into_iter().chain(listener.default_filter_chain);
     let filters = chains.flat_map(|chain| chain.filters);
     let typed = filters.filter_map(|filter| match filter.config_type {

@@ -1,6 +1,6 @@
 //! Lists of policies, scopes and patches.
 
-#![allow(clippy::indexing_slicing, reason = "test equipment: what it builds is its own")]
+#![allow(clippy::indexing_slicing, reason = "test code: it indexes only what it has built")]
 
 use serde_json::{Value, json};
 

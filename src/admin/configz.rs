@@ -128,7 +128,7 @@ fn group_version_kind(kind: Kind) -> Value {
 
 /// The API version in which a kind is stored.
 fn version(kind: Kind) -> &'static str {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "most kinds have a first version")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "most kinds have a previous version")]
     match kind {
         Kind::WasmPlugin | Kind::TrafficExtension => "v1alpha1",
         Kind::EnvoyFilter => "v1alpha3",

@@ -57,7 +57,7 @@ const DEFAULT_NAMESPACE: &str = "default";
   navarch analyze -A --complete cluster/             the files are the whole mesh: missing Services and pods are reported, too
   navarch analyze -A -S 'IST0101=VirtualService shop/*' --failure-threshold Warning config/ || exit 1
   navarch analyze --list-analyzers")]
-#[allow(clippy::struct_excessive_bools, reason = "each is a flag of istioctl's in its own right")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a separate flag of istioctl")]
 pub(super) struct Analyze {
     /// Files, directories, or - for the standard input
     files: Vec<PathBuf>,

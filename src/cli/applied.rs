@@ -61,7 +61,7 @@ impl AppliedCommand {
     ///
     /// # Errors
     /// If the kind is unknown, or an address cannot be resolved.
-    #[expect(clippy::disallowed_methods, reason = "waiting on a command line is by the real clock")]
+    #[expect(clippy::disallowed_methods, reason = "a command line waits by the real clock")]
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let kind = kind_of(&self.kind).map_err(anyhow::Error::msg)?;
         let path = match kind.is_cluster_scoped() {

@@ -38,7 +38,7 @@ struct State {
 
 impl Progress {
     /// Starts an operation with a text such as `asking 3 control planes`.
-    #[expect(clippy::disallowed_methods, reason = "people wait by the real clock")]
+    #[expect(clippy::disallowed_methods, reason = "the command waits by the real clock")]
     pub(super) fn begin(text: &str) -> Self {
         if std::io::stderr().is_terminal() {
             Self::shown(text, std::io::stderr(), Instant::now, [SHORT, STEP])

@@ -147,7 +147,7 @@ impl Rollout {
     }
 
     /// Prints the status of rollouts, once or until none is in progress.
-    #[expect(clippy::disallowed_methods, reason = "waiting on a command line is by the real clock")]
+    #[expect(clippy::disallowed_methods, reason = "a command line waits by the real clock")]
     fn status(&self, object: Option<&str>, wait: Option<Duration>) -> anyhow::Result<ExitCode> {
         let end = wait.map(|timeout| Instant::now() + timeout);
         let progress = Progress::begin("querying rollouts");

@@ -40,7 +40,7 @@ const FAST_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Settings of identities and certificates from flags and environment.
 #[derive(Clone, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a variable of istiod's in its own right")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a separate variable of istiod")]
 pub struct SecurityConfig {
     /// `ROOT_CA_DIR`: the directory of a plugged-in CA. Default `./etc/cacerts`.
     pub plugged_in: PathBuf,

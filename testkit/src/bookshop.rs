@@ -167,7 +167,7 @@ pub async fn sidecar(xds: SocketAddr, protocol: AdsProtocol) -> Result<Envoy> {
 pub async fn answered(what: &str, host: &str, path: &str, wanted: &str) -> Duration {
     let begun = Instant::now();
     let address = if host.contains("example.com") { GATEWAY } else { SIDECAR };
-    let what = format!("{what}: {host}{path} is answered by {wanted:?}");
+    let what = format!("{what}: {host}{path} is routed to {wanted:?}");
     let found = wait::until_some(&what, async || {
         wait::wanted(ask(address, host, path, 10).await, |answers| {
             answers.as_ref().is_ok_and(|answers| answers.get(wanted) == Some(&10))

@@ -45,7 +45,7 @@ mod tests {
         let all = |wanted: &str| -> Vec<&str> {
             steps[last..].iter().filter(|(step, _)| *step == wanted).map(|(_, rest)| *rest).collect()
         };
-        assert_eq!(all("FROM"), ["scratch"], "no shell, no libraries: the program is static or does not start");
+        assert_eq!(all("FROM"), ["scratch"], "the image has no shell and no libraries, so the program must be static");
         assert_eq!(all("RUN"), [""; 0], "there is nothing to run it with");
         assert_eq!(all("ENTRYPOINT"), [r#"["/navarch"]"#]);
         let deployment = std::fs::read_to_string(deploy.join("charts/navarch/templates/deployment.yaml")).unwrap();
@@ -64,7 +64,10 @@ mod tests {
         let opened = deployment.lines().filter_map(|line| line.trim().strip_prefix("containerPort: "));
         assert_eq!(ports, opened.collect());
         for copied in all("COPY") {
-            assert!(copied.starts_with("--from=build "), "{copied}: nothing of the checkout but what was built");
+            assert!(
+                copied.starts_with("--from=build "),
+                "{copied}: the image must contain only built files of the checkout"
+            );
         }
     }
 }

@@ -139,7 +139,7 @@ impl Envoy {
                 return Ok(stats);
             }
             if tokio::time::Instant::now() > end {
-                bail!("waited {START_TIMEOUT:?} for {what}; envoy says:\n{}", self.process.output());
+                bail!("waited {START_TIMEOUT:?} for {what}; log of envoy:\n{}", self.process.output());
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -193,7 +193,7 @@ async fn admin_address(process: &mut Process, file: &Path) -> Result<SocketAddr>
         }
         process.check_running()?;
         if tokio::time::Instant::now() > end {
-            bail!("it says {written:?} of its admin port; envoy says:\n{}", process.output());
+            bail!("the address of the admin port is {written:?}; log of envoy:\n{}", process.output());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

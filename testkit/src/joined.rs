@@ -139,7 +139,7 @@ async fn kubeconfig(node: &Node, token: &str) -> Result<Value> {
     }
     let template = "--template={{.data.token | base64decode}}";
     let bearer = node.kubectl(&["--namespace", NAMESPACE, "get", "secret", token, "--output=go-template", template])?;
-    let authority = field("ca\\.crt").context("the token comes without the CA of its cluster")?;
+    let authority = field("ca\\.crt").context("the token has no CA of its cluster")?;
     Ok(json!({
         "apiVersion": "v1",
         "kind": "Config",

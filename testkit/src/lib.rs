@@ -2,10 +2,7 @@
 //!
 //! Everything listens on loopback. Every process is ended by its PID when its handle is dropped, even if a test panics.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "this is test equipment: it has the machine's clock and environment, and spawns"
-)]
+#![allow(clippy::disallowed_methods, reason = "test code may use the clock and the environment, and spawn")]
 
 pub mod backend;
 pub mod bookshop;

@@ -85,7 +85,7 @@ impl Node {
         let folder = self.folder.join("images");
         std::fs::create_dir_all(&folder)?;
         for image in images {
-            let name = image.file_name().context("an image is a file")?;
+            let name = image.file_name().context("an image must be a file")?;
             std::fs::copy(image, folder.join(name)).with_context(|| format!("cannot copy {}", image.display()))?;
         }
         self.script("up", &[])
@@ -181,7 +181,7 @@ impl Node {
     pub fn apply(&self, documents: &str) -> Result<()> {
         let mut command = self.kubectl_command(&["apply", "--filename=-"])?;
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        child.stdin.take().context("kubectl has no input")?.write_all(documents.as_bytes())?;
+        child.stdin.take().context("kubectl has no stdin")?.write_all(documents.as_bytes())?;
         let output = child.wait_with_output()?;
         ensure!(output.status.success(), "kubectl apply: {}", String::from_utf8_lossy(&output.stderr));
         Ok(())
@@ -280,5 +280,5 @@ pub fn free_networks<const COUNT: usize>() -> Result<[Networks; COUNT]> {
             ]
         })
         .collect();
-    found.try_into().map_err(|_| anyhow!("twenty clusters run already"))
+    found.try_into().map_err(|_| anyhow!("twenty clusters are already running"))
 }

@@ -38,7 +38,7 @@ static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
 pub fn free() -> io::Result<u16> {
     let ephemeral = ephemeral();
     let ports: Vec<u16> = PORTS.filter(|port| !ephemeral.contains(port) && !NODE_PORTS.contains(port)).collect();
-    let mut last = io::Error::other(format!("the kernel gives all ports to connections: {ephemeral:?}"));
+    let mut last = io::Error::other(format!("all ports are ephemeral: {ephemeral:?}"));
     for attempt in 0..TRIES.min(ports.len()) {
         let random = RandomState::new().hash_one(attempt) % ports.len() as u64;
         let port = ports.get(usize::try_from(random).unwrap_or_default()).copied().unwrap_or(*PORTS.start());
@@ -56,7 +56,7 @@ pub fn free() -> io::Result<u16> {
 
 /// Locks of prescribed ports, which no other test has, of this program or another, until this is dropped.
 #[derive(Debug)]
-pub struct Taken(#[expect(dead_code, reason = "they are locked as long as they are open")] Vec<File>);
+pub struct Taken(#[expect(dead_code, reason = "an open file stays locked")] Vec<File>);
 
 /// Locks prescribed ports, and waits while another test has them.
 ///
@@ -74,7 +74,7 @@ pub async fn take(ports: &[u16]) -> io::Result<Taken> {
                 break;
             }
             if Instant::now() >= end {
-                let why = format!("another test has had port {port} for {HELD_TIMEOUT:?}");
+                let why = format!("another test has held port {port} for {HELD_TIMEOUT:?}");
                 return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
             }
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -73,7 +73,7 @@ impl Process {
     /// If it cannot be signalled.
     pub fn signal(&self, name: &str) -> Result<()> {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status()?;
-        anyhow::ensure!(status.success(), "{} cannot be sent SIG{name}", self.name);
+        anyhow::ensure!(status.success(), "failed to send SIG{name} to {}", self.name);
         Ok(())
     }
 

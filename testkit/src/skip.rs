@@ -4,17 +4,17 @@
 ///
 /// # Panics
 /// If `NAVARCH_REQUIRE_ALL` is set, as in CI: there a test that cannot run is a failure.
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+#[expect(clippy::print_stderr, reason = "a skipped test prints the reason")]
 pub fn skip(why: &str) {
     assert!(
         std::env::var_os("NAVARCH_REQUIRE_ALL").is_none(),
-        "NAVARCH_REQUIRE_ALL is set and a test cannot run: {why}"
+        "NAVARCH_REQUIRE_ALL is set, but a test cannot run: {why}"
     );
     eprintln!("skipped: {why}");
 }
 
 /// Reports that a test did not run because an optional program is missing; allowed in CI, too.
-#[expect(clippy::print_stderr, reason = "a test that does not run says so")]
+#[expect(clippy::print_stderr, reason = "a skipped test prints the reason")]
 pub fn leave_out(why: &str) {
-    eprintln!("left out: {why}");
+    eprintln!("skipped: {why}");
 }

@@ -14,7 +14,7 @@ impl Default for Stages {
 
 impl Stages {
     /// Ends a stage.
-    #[expect(clippy::print_stderr, reason = "a test says how far it is")]
+    #[expect(clippy::print_stderr, reason = "a test prints its progress")]
     pub fn over(&mut self, what: &str) {
         eprintln!("{what}: {:.1} s", self.0.elapsed().as_secs_f64());
         self.0 = Instant::now();

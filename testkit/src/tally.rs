@@ -38,7 +38,7 @@ impl Tally {
                 if self.failures.len() == TOLD {
                     self.failures.remove(0);
                 }
-                self.failures.push(format!("request {} to {host} after {took:?}: {error:#}", self.asked));
+                self.failures.push(format!("request {} to {host} failed after {took:?}: {error:#}", self.asked));
             }
         }
     }
@@ -64,7 +64,7 @@ impl Tally {
     /// # Errors
     /// With the failures as text.
     pub fn none_lost(&self, what: &str, least: u64) -> Result<()> {
-        ensure!(self.asked >= least, "{what}: {} requests only, {least} were expected", self.asked);
+        ensure!(self.asked >= least, "{what}: only {} requests, expected {least}", self.asked);
         let (failed, asked) = (self.failed, self.asked);
         ensure!(failed == 0, "{what}: {failed} of {asked} requests were lost:\n{}", self.failures.join("\n"));
         Ok(())

@@ -27,7 +27,7 @@ pub async fn until_within<F: Future<Output = bool>>(timeout: Duration, what: &st
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    assert!(tokio::time::timeout(timeout, wait).await.is_ok(), "not so after {timeout:?}: {what}");
+    assert!(tokio::time::timeout(timeout, wait).await.is_ok(), "timed out after {timeout:?}: {what}");
 }
 
 /// Polls until `look` returns the wanted value, and returns it. Before that, `look` returns an `Err` with what it
@@ -62,8 +62,8 @@ pub async fn until_some_within<T, S: Debug>(
     let found = tokio::time::timeout(timeout, wait).await.ok();
     match (found, last.into_inner()) {
         (Some(found), _) => found,
-        (None, Some(seen)) => panic!("not so after {timeout:?}: {what}; seen last: {seen:#?}"),
-        (None, None) => panic!("not so after {timeout:?}: {what}; the first look did not end"),
+        (None, Some(seen)) => panic!("timed out after {timeout:?}: {what}; last value: {seen:#?}"),
+        (None, None) => panic!("timed out after {timeout:?}: {what}; the first check did not end"),
     }
 }
 
@@ -102,13 +102,13 @@ mod tests {
     }
 
     #[tokio::test]
-    #[should_panic(expected = "not so after 50ms: the moon is blue; seen last: \"grey\"")]
+    #[should_panic(expected = "timed out after 50ms: the moon is blue; last value: \"grey\"")]
     async fn a_timeout_reports_the_last_observation() {
         until_some_within(SHORT, "the moon is blue", async || Err::<(), _>("grey")).await;
     }
 
     #[tokio::test]
-    #[should_panic(expected = "the first look did not end")]
+    #[should_panic(expected = "the first check did not end")]
     async fn a_check_that_hangs_is_reported() {
         until_some_within(SHORT, "an answer", async || std::future::pending::<Result<(), ()>>().await).await;
     }

@@ -34,7 +34,7 @@ impl Watched {
     ///
     /// # Errors
     /// If a client no longer sends requests.
-    #[expect(clippy::print_stderr, reason = "a test says how far it is")]
+    #[expect(clippy::print_stderr, reason = "a test prints its progress")]
     pub async fn count_lost(&mut self, what: &str, during: Duration) -> Result<BTreeMap<String, Tally>> {
         tokio::time::sleep(during).await;
         let mut counts = BTreeMap::new();
@@ -42,7 +42,7 @@ impl Watched {
             let now = more(*address, before, LEAST).await?;
             let since = now.since(before);
             let (failed, asked, longest) = (since.failed, since.asked, since.longest);
-            eprintln!("  {what}, {name}: {failed} of {asked} lost, the longest so far took {longest} ms");
+            eprintln!("  {what}, {name}: {failed} of {asked} lost, the longest took {longest} ms");
             if let Err(error) = since.none_lost(&format!("{what}, {name}"), LEAST) {
                 self.lost.push(error.to_string());
             }

@@ -216,6 +216,6 @@ impl Drop for Pod {
 /// Sends a signal by name.
 fn signal(pid: u32, name: &str) -> Result<()> {
     let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status()?;
-    ensure!(status.success(), "{pid} cannot be sent SIG{name}");
+    ensure!(status.success(), "failed to send SIG{name} to {pid}");
     Ok(())
 }

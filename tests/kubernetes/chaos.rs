@@ -204,7 +204,7 @@ async fn one_of_two_replicas_is_killed_while_a_root_rotates() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[allow(clippy::too_many_lines, reason = "one story in the order in which it happens")]
+#[allow(clippy::too_many_lines, reason = "one sequence of steps in their order")]
 async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
     const HOUR: Duration = Duration::from_hours(1);
     let library = envoy::program().with_file_name("libfaketime.so.1");

@@ -69,7 +69,7 @@ async fn the_proxies_of_all_replicas_are_one_list() {
     assert_eq!(rows(&asked("/debug/view/proxies?filter=web-1").await), both[1..]);
     assert_eq!(rows(&asked("/debug/view/proxies?offset=1&limit=1").await), both[1..]);
     assert_eq!(rows(&asked("/debug/view/proxies?state=refused").await), []);
-    // What is asked about one proxy, the replica answers that it is connected to.
+    // A request about one proxy is answered by the replica that it is connected to.
     for pod in ["web-0.bookshop", "web-1.bookshop"] {
         let why = asked(&format!("/debug/why/push?proxy={pod}")).await;
         assert!(why["proxy"].as_str().is_some_and(|name| name.starts_with(pod)), "{why}");

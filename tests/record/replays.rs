@@ -77,7 +77,7 @@ async fn a_mesh_of_a_directory_is_played_as_it_was() {
     for wanted in [
         "VirtualService bookshop/reviews",
         "web-1.bookshop connects",
-        "asks for all of cds",
+        "subscribes to all of cds",
         "    rds: 0 added, 1 changed, 0 removed",
         "(9080) to web-",
         "NACK of cds by web-3.bookshop: no such weight",

@@ -4,7 +4,7 @@
     clippy::cast_possible_truncation,
     clippy::indexing_slicing,
     clippy::unwrap_used,
-    reason = "a hash folds its upper half onto its lower; what is cut is as long as the constants say"
+    reason = "a hash folds its upper half onto its lower; the truncation has the length of the constants"
 )]
 
 /// The seed and the factor of rustc-hash.

@@ -19,7 +19,7 @@ fn definition() -> Value {
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": "httproutes.gateway.networking.k8s.io",
-            "annotations": { "api-approved.kubernetes.io": "unapproved, a test" },
+            "annotations": { "api-approved.kubernetes.io": "unapproved, for a test" },
         },
         "spec": {
             "group": "gateway.networking.k8s.io",

@@ -65,7 +65,7 @@ async fn gateways_have_what_they_need_and_nothing_of_others() {
 }
 
 /// Follows Gateways through their life.
-#[allow(clippy::too_many_lines, reason = "one story in the order in which it happens")]
+#[allow(clippy::too_many_lines, reason = "one sequence of steps in their order")]
 async fn follow(deployed: &Deployed) {
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": SHOP } });
     deployed.cluster.apply(&namespace.to_string()).unwrap();

@@ -15,7 +15,7 @@ fn definition() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": { "name": DEFINITION, "annotations": { "api-approved.kubernetes.io": "unapproved, a test" } },
+        "metadata": { "name": DEFINITION, "annotations": { "api-approved.kubernetes.io": "unapproved, for a test" } },
         "spec": {
             "group": "inference.networking.k8s.io",
             "scope": "Namespaced",

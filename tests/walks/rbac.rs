@@ -1,6 +1,6 @@
 //! Envoy's RBAC filters, evaluated on what was asked as Envoy's documentation has it.
 
-#![expect(deprecated, reason = "matchers of metadata come in the old form, which every Envoy knows")]
+#![expect(deprecated, reason = "metadata matchers have the deprecated form, which every Envoy supports")]
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-// What Navarch's debug pages answer, and how they are asked.
+// The debug pages of Navarch: their responses, and requests to them.
 
 /** Some rows of a long list. */
 export interface Rows<T> {
@@ -30,24 +30,24 @@ export interface Proxy {
   connectedAt: string;
   state: Standing;
   types: ProxyType[];
-  /** Whom it is connected to, where several replicas were asked (`navarch dashboard`). */
+  /** The replica that it is connected to, if several were queried (`navarch dashboard`). */
   replica?: string;
 }
 
 export interface Proxies extends Rows<Proxy> {
   counts: { all: number; chosen: number; synced: number; lagging: number; refused: number };
   kinds: Record<string, number>;
-  /** The replicas that were asked, where several can be. */
+  /** The replicas that were queried, if there can be several. */
   replicas?: { name: string; proxies?: number; error?: string }[];
 }
 
-/** The replica that answers, and the others by their pods, whose proxies it does not know. */
+/** The replica that responds, and the pods of the other replicas, whose proxies it does not know. */
 export interface Replicas {
   pod: string;
   namespace: string;
   proxies: number;
   kinds: Record<string, number>;
-  /** Whether the pods of control planes are known here, this one's among them. */
+  /** Whether the pods of control planes are known, including that of this replica. */
   known: boolean;
   total: number;
   others: { pod: string; ready: boolean; revision: string | null }[];
@@ -231,14 +231,14 @@ export interface Plan {
   more: string[];
 }
 
-/** An answer that is not what was asked for: its text says why. */
+/** A failed request: the text is the reason. */
 export class Refusal extends Error {
   constructor(readonly status: number, text: string) {
     super(text);
   }
 }
 
-/** A path with those parameters that say something. */
+/** A path with the parameters that are set. */
 export function path(page: string, parameters: Record<string, string | number | boolean | undefined> = {}): string {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
@@ -248,7 +248,7 @@ export function path(page: string, parameters: Record<string, string | number | 
   return `/debug/${page}${text && `?${text}`}`;
 }
 
-/** Asks for a page. */
+/** Requests a page. */
 export async function ask<T>(page: string, options: RequestInit = {}): Promise<T> {
   let response: Response;
   try {

@@ -1,4 +1,4 @@
-// Boxes and arrows from left to right. Where boxes stand follows from the arrows alone, so that a graph looks the same each time.
+// Boxes and arrows from left to right. The arrows alone determine the places of the boxes, so that a graph always looks the same.
 
 import { useId, useState } from "preact/hooks";
 
@@ -7,9 +7,9 @@ export interface Box {
   /** One to four lines. */
   lines: string[];
   tone: "good" | "wait" | "bad" | "plain";
-  /** Where it leads. */
+  /** The target of its link. */
   href?: string | undefined;
-  /** Where it stands, if not by its arrows. */
+  /** Its column, if the arrows do not determine it. */
   column?: number;
 }
 
@@ -17,7 +17,7 @@ export interface Arrow {
   from: string;
   to: string;
   text?: string;
-  /** What it means, if not that the one may call the other. */
+  /** Its meaning, if it is not that one may call the other. */
   means?: string;
 }
 
@@ -25,9 +25,9 @@ const WIDTH = 216;
 const LINE = 17;
 const GAP = 14;
 const AISLE = 92;
-/** How far arrows within one column reach out of it. */
+/** How far arrows within one column extend beyond it. */
 const BOW = 60;
-/** More arrows than this are no picture any more: those of one box are drawn, which is pointed at or has the focus. */
+/** With more arrows than this, only those of the box under the pointer or with the focus are drawn. */
 const CROWDED = 150;
 
 /** The column of each box: one right of all that point at it, as far as arrows make no ring. */
@@ -112,7 +112,7 @@ export function Graph({ boxes, arrows: all, label }: { boxes: Box[]; arrows: Arr
       </div>
       {crowded && (
         <p class="quiet">
-          {drawable.length.toLocaleString("en")} arrows are too many to be drawn at once: point at a box, or go to it with Tab, to see its own.
+          {drawable.length.toLocaleString("en")} arrows are too many to draw at once: point at a box, or focus it with Tab, to see its arrows.
         </p>
       )}
     </>
@@ -125,7 +125,7 @@ function curve(from: Place, to: Place): string {
   const forward = to.x > from.x;
   const [x1, y1] = [from.x + (forward ? WIDTH : 0), from.y + from.height / 2];
   const [x2, y2] = [to.x - (forward ? 2 : -WIDTH - 2), to.y + to.height / 2];
-  // A long one rises late, past the boxes between.
+  // A long arrow rises late, beyond the boxes in between.
   const [own, other] = [0.75, 0.3].map((part) => Math.max(36, Math.abs(x2 - x1) * part) * (forward ? 1 : -1)) as [number, number];
   if (from.x === to.x) {
     const out = from.x + WIDTH;

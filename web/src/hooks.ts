@@ -1,4 +1,4 @@
-// What views share: loading that goes on while the page is looked at, and the place in the address.
+// Hooks that views share: periodic loading while the page is visible, and the place in the address.
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { Refusal, ask } from "./api";
@@ -6,12 +6,12 @@ import { Refusal, ask } from "./api";
 export interface Loaded<T> {
   value: T | undefined;
   error: Refusal | undefined;
-  /** When the value came. */
+  /** When the value was loaded. */
   at: Date | undefined;
   again: () => void;
 }
 
-/** The answer of a page, asked for again `every` so many milliseconds while the page is in sight. */
+/** The response of a page, requested again every `every` milliseconds while the page is visible. */
 export function useLoaded<T>(page: string | undefined, every = 0): Loaded<T> {
   const [state, setState] = useState<{ page?: string | undefined; value?: T; error?: Refusal | undefined; at?: Date }>({});
   const [turn, setTurn] = useState(0);
@@ -48,7 +48,7 @@ export function useLoaded<T>(page: string | undefined, every = 0): Loaded<T> {
     };
   }, [page, every, turn]);
   const again = useCallback(() => setTurn((turn) => turn + 1), []);
-  // The rows of the question before stay until the new ones are there, so that nothing jumps.
+  // The previous rows stay until the new ones are loaded, so that the layout does not jump.
   return { value: state.value, error: state.error, at: state.at, again };
 }
 
@@ -77,7 +77,7 @@ export function at(...parts: string[]): string {
   return `#/${parts.map(encodeURIComponent).join("/")}`;
 }
 
-/** A text that follows another after a short pause, so that typing asks once. */
+/** A debounced text, so that typing causes one request. */
 export function useSettled(text: string, pause = 250): string {
   const [settled, setSettled] = useState(text);
   const first = useRef(true);

@@ -104,11 +104,11 @@ function View({ view, rest, health }: { view: string; rest: string[]; health: Re
     case "plan":
       return <PlanView />;
     default:
-      return <h1 tabIndex={-1}>There is no view {view}</h1>;
+      return <h1 tabIndex={-1}>Unknown view {view}</h1>;
   }
 }
 
-/** How all is, on every view. */
+/** The overall state, on every view. */
 function Standing({ health, gone }: { health: Health | undefined; gone: boolean }) {
   const wrong = health?.findings.filter((finding) => finding.level === "wrong").length ?? 0;
   return (
@@ -117,10 +117,10 @@ function Standing({ health, gone }: { health: Health | undefined; gone: boolean 
         <Badge tone="bad">no answer</Badge>
       ) : !health ? null : wrong > 0 ? (
         <a href="#/">
-          <Badge tone="bad">{count(wrong, "thing is", "things are")} wrong</Badge>
+          <Badge tone="bad">{count(wrong, "problem")}</Badge>
         </a>
       ) : (
-        <Badge tone="good">nothing is wrong</Badge>
+        <Badge tone="good">no problems</Badge>
       )}
     </p>
   );

@@ -1,4 +1,4 @@
-// What all views are put together from.
+// Components that all views share.
 
 import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
@@ -7,7 +7,7 @@ import type { Demand, Standing } from "./api";
 
 export type Tone = "good" | "wait" | "bad" | "plain";
 
-/** A state in a word. The sign and the word say what the colour does. */
+/** A state in a word. The sign and the word repeat what the colour means. */
 export function Badge({ tone, children }: { tone: Tone; children: ComponentChildren }) {
   const sign = { good: "✓", wait: "…", bad: "✕", plain: "" }[tone];
   return (
@@ -40,7 +40,7 @@ export function DemandBadge({ demand }: { demand: Demand }) {
   );
 }
 
-/** What is shown of an answer, and what where there is none. */
+/** Shows a loaded value, or why there is none. */
 export function Loading<T>({ of, children }: { of: Loaded<T>; children: (value: T) => ComponentChildren }) {
   return (
     <>
@@ -48,7 +48,7 @@ export function Loading<T>({ of, children }: { of: Loaded<T>; children: (value: 
         <div class="notice bad" role="alert">
           <p>{of.error.message}</p>
           <button type="button" onClick={of.again}>
-            Ask again
+            Retry
           </button>
         </div>
       )}
@@ -57,7 +57,7 @@ export function Loading<T>({ of, children }: { of: Loaded<T>; children: (value: 
   );
 }
 
-/** The heading of a view, which is told to screen readers when the view comes. */
+/** The heading of a view, which screen readers announce when the view changes. */
 export function Title({ children, note }: { children: ComponentChildren; note?: ComponentChildren }) {
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
@@ -73,7 +73,7 @@ export function Title({ children, note }: { children: ComponentChildren; note?: 
   );
 }
 
-/** A field that leaves rows which hold its words. `/` leads to it. */
+/** A filter for rows that contain its words. The key `/` focuses it. */
 export function Filter({ value, onChange, label }: { value: string; onChange: (text: string) => void; label: string }) {
   const id = useId();
   return (
@@ -123,7 +123,7 @@ export function Choice({
 export interface Column<T> {
   name: string;
   cell: (row: T) => ComponentChildren;
-  /** Numbers stand at the right. */
+  /** Numbers are aligned to the right. */
   number?: boolean;
 }
 
@@ -189,7 +189,7 @@ function step(event: TargetedKeyboardEvent<HTMLTableElement>) {
   }
 }
 
-/** Which rows these are, and the way to others. */
+/** The range of rows shown, and buttons for other ranges. */
 export function Pager({ of, what, onMove }: { of: { total: number; offset: number; limit: number; rows: unknown[] }; what: string; onMove: (offset: number) => void }) {
   const { total, offset, limit, rows } = of;
   if (total === 0) return null;

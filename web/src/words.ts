@@ -1,4 +1,4 @@
-// Numbers and moments as people read them.
+// Formats of numbers and times.
 
 export function count(number: number, one: string, many = `${one}s`): string {
   return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
@@ -28,9 +28,9 @@ export function ago(moment: string, now = Date.now()): string {
 /** How long until a moment, or since. */
 export function until(moment: string, now = Date.now()): string {
   const days = (Date.parse(moment) - now) / 86_400_000;
-  if (days < 0) return `ended ${ago(moment, now)}`;
-  if (days < 1) return `ends in ${Math.max(1, Math.round(days * 24))} h`;
-  return `ends in ${count(Math.round(days), "day")}`;
+  if (days < 0) return `expired ${ago(moment, now)}`;
+  if (days < 1) return `expires in ${Math.max(1, Math.round(days * 24))} h`;
+  return `expires in ${count(Math.round(days), "day")}`;
 }
 
 export function time(moment: string): string {

@@ -1,4 +1,4 @@
-// Drives what a mesh of ambient mode, with a change in stages and a second replica, adds to the page.
+// Tests what the page shows of ambient mode, a rollout and a second replica.
 
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -19,7 +19,7 @@ await driven(async () => {
   await stopped();
 });
 
-/** Which replica this is, and where the others are. */
+/** The name of this replica, and the pods of the others. */
 async function replicas() {
   await to("", "Overview");
   const part = page.getByRole("region", { name: "Replicas" });
@@ -31,10 +31,10 @@ async function replicas() {
 
 async function kinds() {
   await to("proxies", "Proxies");
-  await page.getByText("Those of istiod-a; 1 other replica has proxies of their own.").waitFor();
+  await page.getByText("Proxies of istiod-a; 1 other replica has its own proxies.").waitFor();
   await page.getByLabel("Kind").selectOption("ztunnel");
   await row("ztunnel-1.istio-system").waitFor();
-  // The row is there before the filter is answered, too.
+  // The row also exists before the filter is applied.
   await row("way-1.shop").waitFor({ state: "detached" });
   assert.equal(await page.locator("tbody tr").count(), 1);
   await page.getByLabel("Kind").selectOption("waypoint");
@@ -52,44 +52,44 @@ async function waypoints() {
   const graph = page.getByRole("group", { name: "Who may call which service" });
   await graph.getByRole("img", { name: "shop/way, waypoint" }).waitFor();
   const arrows = await graph.locator("path.arrow title").allTextContents();
-  assert.ok(arrows.includes("anyone may call, by waypoint shop/way: web"), arrows.join("; "));
-  assert.ok(arrows.includes("waypoint shop/way takes the requests for web"), arrows.join("; "));
+  assert.ok(arrows.includes("anyone may call through waypoint shop/way: web"), arrows.join("; "));
+  assert.ok(arrows.includes("waypoint shop/way handles the requests for web"), arrows.join("; "));
   assert.ok(!arrows.some((arrow) => arrow.startsWith("anyone may call web")), arrows.join("; "));
   await picture("services-waypoint");
 }
 
-/** Writes the rule of the reviews anew. */
+/** Rewrites the rule of the reviews. */
 function edit(mark, stages) {
   const file = `${mesh}/reviews.yaml`;
   const rule = readFileSync(file, "utf8").replace(/x: \S+?}/, `x: ${mark}}`).replace(/rollout: \S+?,/, `rollout: '${stages}',`);
   writeFileSync(file, rule);
 }
 
-/** A change that stays at its first stage is seen without asking again, with what it waits for and what can be ordered. */
+/** A rollout that stays at its first stage appears without a reload, with its reason and its commands. */
 async function stages() {
   await to("changes", "Changes");
-  const part = page.getByRole("region", { name: "Changes in stages" });
-  // While it is asked for, its place is kept.
+  const part = page.getByRole("region", { name: "Rollouts" });
+  // While it loads, its place is kept.
   await part.waitFor({ state: "detached" });
   edit("second", "50%");
   const one = part.locator("tbody tr");
   await one.getByText(state("rolling")).waitFor();
   await one.getByText("1 of 2 (50%)").waitFor();
   await one.getByText(/waits \d+ s for the end of its pause/).waitFor();
-  await one.getByText("Orders").click();
+  await one.getByText("Commands").click();
   await one.getByText("navarch rollout promote virtualservice reviews -n shop").waitFor();
   await picture("rollouts");
   await to("", "Overview");
-  await page.getByRole("term").filter({ hasText: "changes in stages" }).waitFor();
+  await page.getByRole("term").filter({ hasText: "rollouts" }).waitFor();
   await to("objects/VirtualService/shop/reviews", "VirtualService shop/reviews");
-  await page.getByText(state("a change is rolling")).waitFor();
+  await page.getByText(state("rollout: rolling")).waitFor();
 }
 
-/** One that a proxy refuses is stopped, and says why. */
+/** A rollout that a proxy rejects stops, and shows the reason. */
 async function stopped() {
   edit("bad-mark", "100%");
   await to("changes", "Changes");
-  const one = page.getByRole("region", { name: "Changes in stages" }).locator("tbody tr");
+  const one = page.getByRole("region", { name: "Rollouts" }).locator("tbody tr");
   await one.getByText(state("stopped")).waitFor();
   await one.getByText(/web-4\.shop.*no such header/).waitFor();
   await one.getByText("Editing the object starts it again.").waitFor();

@@ -1,4 +1,4 @@
-// A real Chromium with the page, and what is looked at on each of its views. Told where all is by tests/page/browser.rs.
+// Starts Chromium with the page, and has checks for all views. tests/page/browser.rs passes the addresses.
 
 import assert from "node:assert/strict";
 import { statSync } from "node:fs";
@@ -30,7 +30,7 @@ const context = await chromium.launchPersistentContext(scene.profile, {
 context.setDefaultTimeout(TIMEOUT);
 export const page = context.pages()[0] ?? (await context.newPage());
 
-// What the browser complains of, and whom it asks besides Navarch. The answer 404 of an absent CA is none of these here: there is one.
+// Errors of the browser, and requests to other hosts than Navarch. The CA is enabled, so its page does not respond with 404.
 const complaints = [];
 page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
 page.on("pageerror", (error) => complaints.push(String(error)));
@@ -50,13 +50,13 @@ export async function picture(name) {
   assert.ok(statSync(file).size > 5_000, `${name} is a picture of something`);
 }
 
-/** Nothing is wider than the window: parts that are scroll by themselves. */
+/** Nothing is wider than the window: wide parts scroll on their own. */
 export async function fits(what) {
   const [wide, window] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
   assert.ok(wide <= window, `${what} is ${wide} wide in a window of ${window}`);
 }
 
-/** Every text can be read: its colour against its ground is 4.5:1 or more. */
+/** Every text is legible: its contrast is at least 4.5:1. */
 export async function legible(what) {
   const dim = await page.evaluate(() => {
     const parse = (text) => {
@@ -93,7 +93,7 @@ export async function legible(what) {
 export const state = (word) => new RegExp(`^\\W*${word}$`);
 export const row = (name) => page.locator("tbody tr", { has: page.getByRole("rowheader", { name }) });
 
-/** Does all this, and tells what is on the page where it fails. `last` is done when the browser may complain. */
+/** Runs all checks, and prints the page if one fails. `last` runs when errors of the browser are expected. */
 export async function driven(all, last = async () => {}) {
   try {
     await all();
@@ -110,7 +110,7 @@ export async function driven(all, last = async () => {}) {
   }
 }
 
-/** Looks at these views in light and dark, wide and narrow; the names of pictures begin so. */
+/** Checks these views in light and dark, wide and narrow; `named` is the prefix of the pictures. */
 export async function everywhere(views, named = "") {
   for (const colorScheme of ["light", "dark"]) {
     for (const size of [WIDE, PHONE]) {

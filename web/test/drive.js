@@ -1,4 +1,4 @@
-// Drives the page through every view, as people use it, on the sample mesh with real Envoys.
+// Tests every view of the page on the sample mesh with real Envoys.
 
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -45,18 +45,18 @@ async function proxies() {
   await page.getByText("No matching proxy.").waitFor();
 }
 
-/** A change is made, and its way to the last proxy is seen without asking again. */
+/** A change and its progress up to the last proxy appear without a reload. */
 async function changes() {
   await to("objects/VirtualService/bookshop/reviews", "VirtualService bookshop/reviews");
-  await page.getByText("It reaches 5 proxies: acknowledged by 5,").waitFor();
+  await page.getByText("It affects 5 proxies: acknowledged by 5,").waitFor();
   await to("changes", "Changes");
   const file = `${mesh}/reviews-routing.yaml`;
   const text = readFileSync(file, "utf8").replace("weight: 90", "weight: 70").replace("weight: 10", "weight: 30");
   const newest = page.locator("tbody tr").filter({ hasText: "VirtualService bookshop/reviews" }).first();
   writeFileSync(file, text.replace("name: split", "name: canary"));
-  await newest.getByText("1 refused").waitFor();
-  await newest.getByText("3 taken").waitFor();
-  await newest.getByText("1 to answer").waitFor();
+  await newest.getByText("1 rejected").waitFor();
+  await newest.getByText("3 acknowledged").waitFor();
+  await newest.getByText("1 pending").waitFor();
   await picture("changes");
   await page.getByRole("button", { name: "Pause" }).click();
   await page.getByText("Paused.").waitFor();
@@ -67,10 +67,10 @@ async function proxiesAfterwards() {
   await row("web-3").getByText(state("refused")).first().waitFor();
   await row("web-3").getByText("Didn't find a registered implementation").waitFor();
   await row("web-2").getByText(state("lagging")).first().waitFor();
-  await row("web-2").getByText(/has not answered .*rds/).waitFor();
+  await row("web-2").getByText(/no response yet to .*rds/).waitFor();
   await row("gateway-1").getByText(state("synced")).first().waitFor();
   const first = await page.locator("tbody th").first().innerText();
-  assert.equal(first, "web-3.bookshop", "the worst stands first");
+  assert.equal(first, "web-3.bookshop", "the worst comes first");
   await picture("proxies");
   await page.getByLabel("State").selectOption("lagging");
   await row("web-3").waitFor({ state: "detached" });
@@ -95,14 +95,14 @@ async function objects() {
   await to("objects", "Objects");
   await row("reports/broken").getByText(state("rejected")).first().waitFor();
   await row("reports/broken").getByText(/error: .*weight/).first().waitFor();
-  await row("bookshop/reviews").filter({ hasText: "VirtualService" }).getByText("taken by 3 of 5").waitFor();
+  await row("bookshop/reviews").filter({ hasText: "VirtualService" }).getByText("acknowledged by 3 of 5").waitFor();
   await picture("objects");
   await page.getByLabel("Show").selectOption("problems");
   await row("bookshop/reviews").first().waitFor({ state: "detached" });
   await page.getByLabel("Show").selectOption("");
   await row("bookshop/reviews").filter({ hasText: "VirtualService" }).getByRole("link").click();
   await page.getByRole("heading", { level: 1, name: "VirtualService bookshop/reviews" }).waitFor();
-  await page.getByText("It reaches 5 proxies: acknowledged by 3, pending at 1, rejected by 1.").waitFor();
+  await page.getByText("It affects 5 proxies: acknowledged by 3, pending at 1, rejected by 1.").waitFor();
 }
 
 async function theMesh() {
@@ -147,14 +147,14 @@ async function trace() {
   await page.getByLabel("From the proxy").fill("gateway-1.istio-system");
   await page.getByLabel("To the host").fill("shop.example.com");
   await page.getByLabel("Port").fill("");
-  await page.getByLabel("Claims of its token").fill('{"iss": "https://issuer.example", "sub": "me"}');
+  await page.getByLabel("Claims of the token").fill('{"iss": "https://issuer.example", "sub": "me"}');
   await page.getByRole("button", { name: "Trace" }).click();
   await page.getByText("has a host that matches shop.example.com").first().waitFor();
   await page.getByText("does not check tokens").first().waitFor();
   await picture("trace-gateway");
-  await page.getByLabel("Claims of its token").fill("none");
+  await page.getByLabel("Claims of the token").fill("none");
   await page.getByRole("button", { name: "Trace" }).click();
-  await page.getByText("The claims of a token are a JSON object").waitFor();
+  await page.getByText("The claims of a token must be a JSON object").waitFor();
 }
 
 async function plan() {
@@ -162,7 +162,7 @@ async function plan() {
   const text = readFileSync(`${mesh}/reviews-routing.yaml`, "utf8").replace("weight: 70", "weight: 0").replace("weight: 30", "weight: 100");
   await page.getByLabel("Objects to add or change").fill(text);
   await page.getByRole("button", { name: "Plan" }).click();
-  await page.getByText("of 6 proxies would be sent something").waitFor();
+  await page.getByText("of 6 proxies would receive changes").waitFor();
   await page.getByRole("heading", { name: "Requests with a different route" }).waitFor();
   await page.locator("tbody").getByText("v2 100 %").first().waitFor();
   await page.locator("summary").first().click();
@@ -195,7 +195,7 @@ async function keyboard() {
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { level: 1, name: /^web-3/ }).waitFor();
   await page.waitForFunction(() => document.activeElement?.tagName === "H1");
-  // All that can be used can be reached, and has a name.
+  // All controls can be focused, and have a name.
   for (const [place, heading] of VIEWS) {
     await to(place, heading);
     const nameless = await page.evaluate(() =>
@@ -209,7 +209,7 @@ async function keyboard() {
   }
 }
 
-/** More arrows than make a picture are drawn for one box at a time; a filter leaves those of what it finds. */
+/** Too many arrows are drawn for one box at a time; a filter reduces them. */
 async function crowded() {
   const name = (n) => `crowd${String(n % 20).padStart(2, "0")}`;
   const crowd = Array.from({ length: 20 }, (_, n) => {
@@ -227,18 +227,18 @@ spec: {rules: [{from: [{source: {namespaces: [${callers}]}}]}]}
   });
   writeFileSync(`${mesh}/crowd.yaml`, crowd.join("---\n"));
   await to("mesh", "Mesh");
-  await page.getByText("arrows are too many to be drawn at once").waitFor();
+  await page.getByText("arrows are too many to draw at once").waitFor();
   const arrows = page.locator("path.arrow");
   assert.equal(await arrows.count(), 0);
   await page.locator("svg a", { hasText: "crowd07" }).focus();
   await page.waitForFunction(() => document.querySelectorAll("path.arrow").length === 20);
   await picture("mesh-crowded");
   await page.getByLabel("Filter by namespace").fill("crowd07");
-  await page.getByText("arrows are too many to be drawn at once").waitFor({ state: "detached" });
+  await page.getByText("arrows are too many to draw at once").waitFor({ state: "detached" });
   await page.waitForFunction(() => document.querySelectorAll("path.arrow").length === 20);
 }
 
-/** Where there is no answer the page says so in words, and keeps what it had. */
+/** If there is no response, the page reports it and keeps the last content. */
 async function gone() {
   await to("proxies", "Proxies");
   await row("gateway-1").waitFor();

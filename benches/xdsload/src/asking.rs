@@ -119,7 +119,7 @@ pub(crate) fn place<T: Clone + Default>(row: &mut Vec<T>, number: Id) -> &mut T 
     if row.len() <= place {
         row.resize(place + 1, T::default());
     }
-    #[expect(clippy::indexing_slicing, reason = "the row has just been made longer than that")]
+    #[expect(clippy::indexing_slicing, reason = "the row was just extended beyond that index")]
     &mut row[place]
 }
 
@@ -149,6 +149,6 @@ mod tests {
         asking.replace(2, Asks::Nothing, &mut difference);
         assert_eq!(difference, Difference { more: vec![], less: vec![7] });
         asking.replace(3, Asks::One(7), &mut difference);
-        assert!(!asking.is_complete(), "what was let go of must come again");
+        assert!(!asking.is_complete(), "released resources must be sent again");
     }
 }

@@ -106,7 +106,7 @@ impl Connection {
         while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
             match Pin::new(&mut self.socket).poll_write(context, rest)? {
                 Poll::Ready(written) => {
-                    ensure!(written > 0, "the connection takes no more");
+                    ensure!(written > 0, "the connection accepts no more frames");
                     self.written += written;
                 }
                 Poll::Pending => return Ok(()),

@@ -64,8 +64,8 @@ impl Inbox {
         }
         let [compressed, a, b, c, d] = self.prefix;
         let length = usize::try_from(u32::from_be_bytes([a, b, c, d]))?;
-        ensure!(compressed == 0, "a message is compressed, or is none: it begins with {compressed}");
-        ensure!(length <= MAX_MESSAGE, "a message of {length} bytes, which is more than {MAX_MESSAGE}");
+        ensure!(compressed == 0, "the message is compressed or invalid: its first byte is {compressed}");
+        ensure!(length <= MAX_MESSAGE, "the message has {length} bytes, more than {MAX_MESSAGE}");
         let missing = length - self.gathered.len();
         if self.gathered.is_empty() && input.len() >= missing {
             self.count = 0;

@@ -5,7 +5,7 @@
 //!   change ─▶ one file, a text left in it           tally ◀─ follow ◀─ wire, decoded to names ◀─ grpc ◀─ http2
 //! ```
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the report is the output, progress goes to stderr")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the report goes to stdout, progress to stderr")]
 
 mod answering;
 mod asking;

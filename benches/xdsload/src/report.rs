@@ -99,7 +99,7 @@ fn cpu(seconds: Option<f64>) -> String {
 
 /// Bytes of all kinds, in MB.
 fn megabytes(counts: &Counts) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    #[expect(clippy::cast_precision_loss, reason = "output for people")]
     let bytes = counts.iter().map(|count| count.bytes).sum::<u64>() as f64;
     bytes / 1e6
 }
@@ -169,7 +169,7 @@ impl Report {
         }
         writeln!(out, "\n| first sync | responses | resources | MB |\n| --- | --- | --- | --- |")?;
         for (kind, count) in Kind::ALL.iter().zip(&self.first_sync.counts) {
-            #[expect(clippy::cast_precision_loss, reason = "for people")]
+            #[expect(clippy::cast_precision_loss, reason = "output for people")]
             let mb = count.bytes as f64 / 1e6;
             writeln!(out, "| {} | {} | {} | {mb:.2} |", kind.label(), count.responses, count.resources)?;
         }
@@ -234,7 +234,7 @@ impl Report {
         let (last, least, most) = of(&|changed| changed.times.last);
         let (cpu, cheapest, dearest) = of(&|changed| changed.cpu_seconds.unwrap_or(f64::NAN));
         let (mb, ..) = of(&|changed| megabytes(&changed.counts));
-        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        #[expect(clippy::cast_precision_loss, reason = "output for people")]
         let (responses, ..) = of(&|changed| responses(&changed.counts) as f64);
         writeln!(
             out,

@@ -1,6 +1,6 @@
 //! The load tool of answers measures all that it says, on a small mesh.
 
-#![allow(clippy::indexing_slicing, reason = "looking into JSON that lacks something gives null")]
+#![allow(clippy::indexing_slicing, reason = "indexing JSON with a missing key gives null")]
 
 use std::path::Path;
 use std::process::Command;

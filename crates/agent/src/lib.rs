@@ -1,6 +1,9 @@
 //! The node side: the agent that runs next to Envoy.
 
-#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+#![cfg_attr(
+    test,
+    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+)]
 
 pub mod ads;
 pub mod bootstrap;

@@ -10,7 +10,7 @@ pub const ISTIO_VERSION: &str = "1.32.0";
 
 /// Settings outside the effective proxy config.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a variable of pilot-agent in its own right")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a separate variable of pilot-agent")]
 pub struct Settings {
     /// The reported Istio version of the proxy.
     pub istio_version: String,

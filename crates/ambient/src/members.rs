@@ -117,7 +117,7 @@ pub(crate) fn there(home: &Home, name: AddressName) -> AddressName {
 }
 
 /// The workloads that an object of a cluster can declare.
-#[expect(clippy::wildcard_enum_match_arm, reason = "few kinds are workloads")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "only a few kinds are workloads")]
 pub(crate) fn workloads_in(home: &Home, object: &ObjectRef, view: &View<'_>) -> Vec<AddressName> {
     let name = object.name.clone();
     let found = match object.kind {
@@ -160,7 +160,7 @@ pub(crate) fn endpoints_of(entry: &ServiceEntry, name: &NamespacedName) -> Vec<A
 }
 
 /// The service at an address, the first of several.
-#[expect(clippy::wildcard_enum_match_arm, reason = "few kinds declare services")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "only a few kinds declare services")]
 fn service_at(address: &NetworkAddress, view: &View<'_>) -> Option<Arc<ServiceFacts>> {
     let suffix = &view.mesh().settings.domain_suffix;
     let wanted = network_address(address.address, &address.network);

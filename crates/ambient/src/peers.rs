@@ -39,7 +39,7 @@ pub(crate) fn are_meant(kind: ResourceType, view: &View<'_>) -> bool {
 }
 
 /// The resource names of the workloads at `network/address`; with an empty network, of any network.
-#[expect(clippy::wildcard_enum_match_arm, reason = "few kinds are workloads")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "only a few kinds are workloads")]
 pub(crate) fn at(text: &str, view: &View<'_>) -> Vec<ResourceName> {
     let Some(address) = NetworkAddress::parse(text) else { return Vec::new() };
     let cluster = &view.get(&MeshFacts).cluster;

@@ -15,7 +15,7 @@ pub(super) struct ObjectPart {
 }
 
 /// The parts of an object, in the order of its fields. Empty for kinds without removable parts.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the others have no lists, or are not read one by one")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the others have no lists, or are not read individually")]
 pub(super) fn parts(object: &AnyObject) -> Vec<ObjectPart> {
     match object {
         AnyObject::VirtualService(one) => {
@@ -60,7 +60,7 @@ pub(super) fn parts(object: &AnyObject) -> Vec<ObjectPart> {
 }
 
 /// The parts of a policy, a Telemetry or an extension.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the others have no lists, or are not read one by one")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the others have no lists, or are not read individually")]
 fn policy(object: &AnyObject) -> Vec<ObjectPart> {
     match object {
         AnyObject::AuthorizationPolicy(one) => PartList::of(one).list("rules", |spec| &mut spec.rules, unnamed).all,
@@ -99,7 +99,7 @@ fn policy(object: &AnyObject) -> Vec<ObjectPart> {
 }
 
 /// The parts of an object of the Gateway API.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the others have no lists, or are not read one by one")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the others have no lists, or are not read individually")]
 fn gateway_api(object: &AnyObject) -> Vec<ObjectPart> {
     match object {
         AnyObject::KubernetesGateway(one) => {

@@ -71,7 +71,7 @@ fn example(wanted: &RouteMatch) -> Option<Example> {
 }
 
 /// A matching value of a header; `Some(None)` if the header must be absent, `None` if no value can be constructed.
-#[expect(deprecated, reason = "older forms of matchers are still sent")]
+#[expect(deprecated, reason = "deprecated forms of matchers are still in use")]
 fn value_for(header: &HeaderMatcher) -> Option<Option<String>> {
     let value = match &header.header_match_specifier {
         Some(HeaderMatchSpecifier::StringMatch(pattern)) => text_for(pattern)?,

@@ -166,6 +166,6 @@ mod tests {
         let written = AnyObject::from(gateway);
         let kept = written.clone().without_internal_annotations();
         assert_eq!(kept.meta().annotations.keys().map(|key| &**key).collect::<Vec<_>>(), ["own/one"]);
-        assert_eq!(written.meta().annotations.len(), 3, "others who hold it see no change");
+        assert_eq!(written.meta().annotations.len(), 3, "other owners must see no change");
     }
 }

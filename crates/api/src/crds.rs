@@ -60,7 +60,7 @@ pub fn yaml() -> String {
     for document in documents() {
         text.push_str("---\n");
         let written = serde_saphyr::to_fmt_writer(&mut text, &document);
-        written.expect("a JSON value has no part that YAML cannot say, and a String takes all that is written");
+        written.expect("YAML can express every JSON value, and writing to a String cannot fail");
     }
     text
 }

@@ -135,7 +135,7 @@ fn decode_json(text: &str) -> Vec<Decoded> {
         let end = values.byte_offset();
         match result {
             Ok(value) => {
-                let text = text.get(start..end).expect("a JSON value ends at a character boundary");
+                let text = text.get(start..end).expect("a JSON value must end at a character boundary");
                 decoded.append(&mut decode_items(&value, text, before));
                 before += text.matches('\n').count();
             }

@@ -25,7 +25,7 @@ pub enum DurationError {
     #[error("{0:?} is not a duration; write numbers with a unit each, such as \"1.5s\", \"5m\" or \"1h30m\"")]
     Syntax(String),
     /// The span does not fit 64 bits of nanoseconds (about 292 years).
-    #[error("{0:?} is too long a duration; at most about 292 years can be written")]
+    #[error("{0:?} is too long; the maximum is about 292 years")]
     Overflow(String),
 }
 

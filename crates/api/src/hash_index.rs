@@ -48,7 +48,7 @@ pub struct KeyHash(u32);
 impl KeyHash {
     /// The hash of a key.
     pub fn of(key: &(impl Hash + ?Sized)) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "half of a hash is a hash")]
+        #[expect(clippy::cast_possible_truncation, reason = "half of the bits of a hash are still a hash")]
         let hash = keyed_hash(key) as u32;
         Self(hash)
     }
@@ -79,7 +79,8 @@ impl HashIndex {
                 let both = vec![entry.0.min(number), entry.0.max(number)];
                 let at = self.free.pop().unwrap_or_else(|| {
                     self.lists.push(Vec::new());
-                    u32::try_from(self.lists.len() - 1).expect("there are more numbers than lists, and less than 2³¹")
+                    u32::try_from(self.lists.len() - 1)
+                        .expect("there are at least as many numbers as lists, and fewer than 2³¹")
                 });
                 *entry = Entry(at | LIST_TAG);
                 if let Some(list) = entry.list().and_then(|at| self.lists.get_mut(at)) {
@@ -132,7 +133,7 @@ impl HashIndex {
     /// The numbers of an entry.
     fn numbers<'a>(&'a self, entry: &'a Entry) -> &'a [u32] {
         match entry.list() {
-            Some(at) => self.lists.get(at).expect("an entry with the list tag has its list"),
+            Some(at) => self.lists.get(at).expect("an entry with the list tag has a list"),
             None => std::slice::from_ref(&entry.0),
         }
     }

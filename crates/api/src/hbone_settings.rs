@@ -6,10 +6,7 @@ use serde::{Deserialize, Serialize};
 /// [`layered_authorization`](Self::layered_authorization) are off regardless of their settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "switches that do not depend on each other, as the environment has them"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, one for each environment variable")]
 pub struct HboneSettings {
     /// `PILOT_ENABLE_SENDING_HBONE`: sidecars and gateways send HBONE to workloads that support it. Default that of ambient
     /// mode.

@@ -2,7 +2,10 @@
 //!
 //! Independent of stores, proxies and Envoy.
 
-#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+#![cfg_attr(
+    test,
+    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+)]
 
 pub mod any_object;
 pub mod cidr;

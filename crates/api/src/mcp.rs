@@ -114,7 +114,7 @@ pub fn decode(kind: Kind, resource: &[u8]) -> (Subject, Outcome) {
     let refused = |subject, field: &str, reason: String| (subject, Outcome::Rejected(FieldError::new(field, reason)));
     let resource = match Resource::decode(resource) {
         Ok(resource) => resource,
-        Err(error) => return refused(subject, "", format!("is no {RESOURCE_URL}: {error}")),
+        Err(error) => return refused(subject, "", format!("is not a {RESOURCE_URL}: {error}")),
     };
     let metadata = resource.metadata.unwrap_or_default();
     let Some((namespace, name)) = metadata.name.split_once('/') else {
@@ -159,7 +159,7 @@ fn spec_of(object: &AnyObject) -> Option<Value> {
     fn json<T: Serialize>(object: &Object<T>) -> Option<Value> {
         serde_json::to_value(&object.spec).ok()
     }
-    #[expect(clippy::wildcard_enum_match_arm, reason = "few kinds of many are served")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only some kinds are served")]
     match object {
         AnyObject::AuthorizationPolicy(object) => json(object),
         AnyObject::DestinationRule(object) => json(object),

@@ -51,12 +51,12 @@ impl<T: HasName> NamedTable<T> {
     /// Inserts an item, or replaces the item of the same name and returns the old one. The number stays the same.
     pub fn put(&mut self, thing: T) -> (u32, Option<T>) {
         if let Some(number) = self.number(thing.name()) {
-            let place = self.places.get_mut(place(number)).expect("numbers that are given lead to places");
+            let place = self.places.get_mut(place(number)).expect("an issued number has an entry");
             return (number, place.replace(thing));
         }
         let number = self.free.pop().unwrap_or_else(|| {
             push_tight(&mut self.places, None);
-            u32::try_from(self.places.len() - 1).expect("memory ends before numbers do")
+            u32::try_from(self.places.len() - 1).expect("memory is exhausted before the numbers are")
         });
         self.by_name.insert(thing.name(), number);
         if let Some(place) = self.places.get_mut(place(number)) {

@@ -142,13 +142,18 @@ impl ProcessUsage {
     pub fn metrics(&self) -> impl Iterator<Item = ProcessMetric> {
         use ProcessMetricKind::{Counter, Gauge};
         let all = [
-            ("cpu_seconds", "Seconds of CPU time that the process has used", Counter, self.cpu),
-            ("start_time_seconds", "Seconds since 1970 at which the process began", Gauge, self.started),
-            ("resident_memory_bytes", "Bytes of memory that the process occupies", Gauge, self.resident),
-            ("virtual_memory_bytes", "Bytes of addresses that the process has", Gauge, self.addressed),
-            ("virtual_memory_max_bytes", "Bytes of addresses that the process may have", Gauge, self.most_addressed),
-            ("open_fds", "Files that the process has open", Gauge, self.files),
-            ("max_fds", "Files that the process may have open", Gauge, self.most_files),
+            ("cpu_seconds", "Total CPU time of the process in seconds", Counter, self.cpu),
+            ("start_time_seconds", "Start time of the process in seconds since the Unix epoch", Gauge, self.started),
+            ("resident_memory_bytes", "Resident memory size of the process in bytes", Gauge, self.resident),
+            ("virtual_memory_bytes", "Virtual memory size of the process in bytes", Gauge, self.addressed),
+            (
+                "virtual_memory_max_bytes",
+                "Maximum virtual memory size of the process in bytes",
+                Gauge,
+                self.most_addressed,
+            ),
+            ("open_fds", "Number of open file descriptors", Gauge, self.files),
+            ("max_fds", "Maximum number of open file descriptors", Gauge, self.most_files),
             ("network_receive_bytes", "Bytes received over IP in the network namespace", Counter, self.received),
             ("network_transmit_bytes", "Bytes sent over IP in the network namespace", Counter, self.sent),
         ];

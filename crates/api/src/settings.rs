@@ -18,10 +18,7 @@ use super::rollout::RolloutSettings;
 /// Settings from flags and environment variables. Field docs name Istio's variable or flag.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "switches that do not depend on each other, as the environment has them"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, one for each environment variable")]
 pub struct Settings {
     /// `CLUSTER_ID`: the cluster that Navarch itself runs in. Default `Kubernetes`.
     pub cluster_id: ClusterId,

@@ -151,7 +151,7 @@ impl Index<&str> for TextMap {
 
     /// The value of a key that the map must contain.
     fn index(&self, key: &str) -> &Arc<str> {
-        self.get(key).expect("who indexes knows that the key is there")
+        self.get(key).expect("callers index only with existing keys")
     }
 }
 

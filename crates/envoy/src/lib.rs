@@ -3,7 +3,10 @@
 //! All inputs are read through [`View`], which records the reads. There are no tasks, locks, sockets or clocks. Queries
 //! shared by several resources are in the module of the concept that they compute.
 
-#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+#![cfg_attr(
+    test,
+    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+)]
 
 pub mod authentication;
 pub mod authorization;

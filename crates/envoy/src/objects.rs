@@ -16,7 +16,7 @@ use navarch_push::view::View;
 /// Calls a function with the Rust type of a served kind; returns the default for other kinds.
 macro_rules! of_kind {
     ($kind:expr, $function:ident($($argument:expr),*)) => {{
-        #[allow(clippy::wildcard_enum_match_arm, reason = "few kinds of many have remarks; not linted in some expansions")]
+        #[allow(clippy::wildcard_enum_match_arm, reason = "only a few kinds have remarks; not linted in some expansions")]
         match $kind {
             Kind::AuthorizationPolicy => $function::<kinds::AuthorizationPolicy>($($argument),*),
             Kind::DestinationRule => $function::<kinds::DestinationRule>($($argument),*),

@@ -38,7 +38,7 @@ pub(crate) fn connector(files: &TlsFiles, protocol: &[u8]) -> Result<TlsConnecto
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .expect("aws-lc-rs knows the default versions of TLS")
+        .expect("aws-lc-rs supports the default versions of TLS")
         .with_root_certificates(roots);
     let mut config = match &files.own {
         Some((chain, key)) => {

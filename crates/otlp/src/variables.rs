@@ -153,9 +153,7 @@ impl Reader {
             match exporter {
                 "otlp" => is_wanted = true,
                 "none" | "" => {}
-                other => {
-                    self.warn("OTEL_TRACES_EXPORTER", other, "there are otlp and none; nothing is sent to this one")
-                }
+                other => self.warn("OTEL_TRACES_EXPORTER", other, "unsupported exporter, use otlp or none; ignored"),
             }
         }
         is_wanted && !self.parsed("OTEL_SDK_DISABLED", false, boolean)
@@ -171,8 +169,8 @@ impl Reader {
         let gzip = self.of_exporter("COMPRESSION", false, |text| match (text, protocol) {
             ("none", _) => Ok(false),
             ("gzip", Protocol::Http) => Ok(true),
-            ("gzip", Protocol::Grpc) => Err("gzip is there with http/protobuf alone; nothing is compressed"),
-            _ => Err("it must be gzip or none; nothing is compressed"),
+            ("gzip", Protocol::Grpc) => Err("gzip is supported only with http/protobuf; requests are not compressed"),
+            _ => Err("it must be gzip or none; requests are not compressed"),
         });
         let (resource, batching) = (self.resource(), self.batching());
         Some(Config { endpoint, protocol, headers, timeout, gzip, tls, resource, sampler, batching })
@@ -182,7 +180,7 @@ impl Reader {
         self.of_exporter("PROTOCOL", Protocol::Grpc, |text| match text {
             "grpc" => Ok(Protocol::Grpc),
             "http/protobuf" => Ok(Protocol::Http),
-            _ => Err("it must be grpc or http/protobuf; grpc is spoken"),
+            _ => Err("it must be grpc or http/protobuf; using grpc"),
         })
     }
 
@@ -199,12 +197,13 @@ impl Reader {
             false => "",
         };
         if !is_bare && let Some((insecure, _)) = self.exporter("INSECURE") {
-            self.warnings.push(format!("{insecure} has no effect: the scheme of {name} says whether TLS is spoken"));
+            self.warnings
+                .push(format!("{insecure} has no effect: the scheme of {name} determines whether TLS is used"));
         }
         let Some(endpoint) = Endpoint::parse(&format!("{scheme}{text}")) else {
             // The address is not logged, as it may contain a secret.
             let form = "http://HOST:PORT or https://HOST:PORT, without user and password";
-            self.warnings.push(format!("{name} is not of the form {form}: no traces are sent"));
+            self.warnings.push(format!("{name} must have the form {form}; no traces are sent"));
             return None;
         };
         if name.contains("_TRACES_") || protocol == Protocol::Grpc {
@@ -218,10 +217,10 @@ impl Reader {
     fn sampler(&mut self) -> Option<Sampler> {
         let share = |text: &str| {
             let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
-            share.ok_or("it must be a number between 0 and 1; all traces are sent")
+            share.ok_or("it must be a number between 0 and 1; sampling all traces")
         };
         let Some(name) = self.set.get("OTEL_TRACES_SAMPLER").cloned() else {
-            self.without_effect("OTEL_TRACES_SAMPLER_ARG", "OTEL_TRACES_SAMPLER names no sampler that takes it");
+            self.without_effect("OTEL_TRACES_SAMPLER_ARG", "the sampler in OTEL_TRACES_SAMPLER has no argument");
             return Some(Sampler::All);
         };
         match name.strip_prefix("parentbased_").unwrap_or(&name) {
@@ -232,11 +231,11 @@ impl Reader {
             "always_on" => {}
             "always_off" => return None,
             _ => {
-                let known = "it must be always_on, always_off or traceidratio, or one of them after parentbased_";
-                self.warn("OTEL_TRACES_SAMPLER", &name, &format!("{known}; all traces are sent"));
+                let known = "it must be always_on, always_off or traceidratio, optionally with the prefix parentbased_";
+                self.warn("OTEL_TRACES_SAMPLER", &name, &format!("{known}; sampling all traces"));
             }
         }
-        self.without_effect("OTEL_TRACES_SAMPLER_ARG", "OTEL_TRACES_SAMPLER names no sampler that takes it");
+        self.without_effect("OTEL_TRACES_SAMPLER_ARG", "the sampler in OTEL_TRACES_SAMPLER has no argument");
         Some(Sampler::All)
     }
 
@@ -245,7 +244,7 @@ impl Reader {
         let (headers, wrong) = header_list(&text);
         if wrong > 0 {
             // They may be secret.
-            self.warnings.push(format!("{name}: {wrong} of its parts are not NAME=VALUE and are not sent"));
+            self.warnings.push(format!("{name}: ignored parts that are not NAME=VALUE: {wrong}"));
         }
         Headers(headers)
     }
@@ -256,14 +255,14 @@ impl Reader {
             if endpoint.tls {
                 return Some((name, PathBuf::from(path)));
             }
-            self.warnings.push(format!("{name} has no effect: no TLS is spoken with the collector"));
+            self.warnings.push(format!("{name} has no effect: the connection to the collector does not use TLS"));
             None
         };
         let (roots, own) = (file("CERTIFICATE"), [file("CLIENT_CERTIFICATE"), file("CLIENT_KEY")]);
         let own = match own {
             [Some((_, certificate)), Some((_, key))] => Some((certificate, key)),
             [Some((alone, _)), None] | [None, Some((alone, _))] => {
-                self.warnings.push(format!("{alone} has no effect: certificate and key go together"));
+                self.warnings.push(format!("{alone} has no effect: certificate and key must both be set"));
                 None
             }
             [None, None] => None,
@@ -274,7 +273,7 @@ impl Reader {
     fn resource(&mut self) -> BTreeMap<String, String> {
         let (mut resource, wrong) = pairs(self.set.get("OTEL_RESOURCE_ATTRIBUTES").map_or("", String::as_str));
         if wrong > 0 {
-            let reason = "parts that are not KEY=VALUE are left out";
+            let reason = "parts that are not KEY=VALUE are ignored";
             let value = self.set.get("OTEL_RESOURCE_ATTRIBUTES").cloned().unwrap_or_default();
             self.warn("OTEL_RESOURCE_ATTRIBUTES", &value, reason);
         }
@@ -294,7 +293,11 @@ impl Reader {
         };
         if batching.batch > batching.queue && self.set.contains_key("OTEL_BSP_MAX_EXPORT_BATCH_SIZE") {
             let value = batching.batch.to_string();
-            self.warn("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", &value, "no batch is larger than OTEL_BSP_MAX_QUEUE_SIZE");
+            self.warn(
+                "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+                &value,
+                "a batch must not exceed OTEL_BSP_MAX_QUEUE_SIZE; using that size",
+            );
         }
         Batching { batch: batching.batch.min(batching.queue), ..batching }
     }
@@ -338,7 +341,7 @@ fn boolean(text: &str) -> Result<bool, &'static str> {
     match text.to_ascii_lowercase().as_str() {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err("it must be true or false; it counts as false"),
+        _ => Err("it must be true or false; using false"),
     }
 }
 

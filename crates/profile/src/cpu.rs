@@ -237,7 +237,7 @@ mod sys {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "registers are addresses, whatever their type in C"
+        reason = "registers contain addresses; their C type is an integer"
     )]
     extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
         // SAFETY: the kernel hands a handler with SA_SIGINFO the context that it interrupted.

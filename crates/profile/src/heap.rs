@@ -133,7 +133,7 @@ fn is_due(bytes: usize) -> bool {
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
-    reason = "53 bits of chance; a positive number of bytes, of at most 37 times the mean"
+    reason = "53 random bits; the result is positive and at most 37 times the mean"
 )]
 fn distance() -> usize {
     // xorshift64*, whose upper bits are good.
@@ -151,7 +151,7 @@ fn distance() -> usize {
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
-    reason = "sizes of allocations, times at most 512 Ki for the smallest"
+    reason = "sizes of allocations, at most 512 Ki times for the smallest"
 )]
 fn weight(bytes: usize) -> Weight {
     let bytes = bytes.max(1) as f64;

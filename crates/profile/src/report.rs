@@ -81,8 +81,10 @@ impl Builder {
         self.profile.period_type = Some(self.value_type(kind.period_type));
         self.profile.period = kind.period;
         self.profile.default_sample_type = self.text(kind.default_type);
-        let lost = (lost > 0).then(|| format!("{lost} samples are missing: there was no room for them"));
-        for comment in lost.into_iter().chain(no_names.map(|error| format!("functions have no names: {error}"))) {
+        let lost = (lost > 0).then(|| format!("{lost} samples are missing because the buffer was full"));
+        for comment in
+            lost.into_iter().chain(no_names.map(|error| format!("failed to read the names of functions: {error}")))
+        {
             let place = self.text(&comment);
             self.profile.comment.push(place);
         }

@@ -5,7 +5,7 @@
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
     clippy::vec_box,
-    reason = "a test, of blocks of their own with the lowest byte of their place"
+    reason = "a test with its own blocks, filled with the lowest byte of their address"
 )]
 
 use std::alloc::System;

@@ -125,7 +125,7 @@ pub fn remote_object_facts(cluster: &ClusterId, object: &ObjectRef) -> [FactKey;
 /// The facts by which translators read a configuration object, with the same granularity: policies by the list of their
 /// namespace, ServiceEntries by the services that they declare, all others by object.
 #[must_use]
-#[expect(clippy::wildcard_enum_match_arm, reason = "most kinds are read one by one")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "most kinds are read individually")]
 pub fn facts_of(object: &AnyObject) -> Vec<FactKey> {
     let name = object.object_ref();
     let mut facts = vec![FactKey::Object(name.clone())];

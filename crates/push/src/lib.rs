@@ -9,7 +9,10 @@
 //!
 //! One thread owns all of it ([`worker`]); streams hold immutable collections. It has no sockets and no Envoy types.
 
-#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+#![cfg_attr(
+    test,
+    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+)]
 
 mod addresses;
 pub mod attr;

@@ -1,9 +1,6 @@
 //! The recording view: the only access of translators to the snapshot and the proxy.
 
-#![expect(
-    clippy::result_large_err,
-    reason = "failures are panics: rare, and what they carry is kept to say whose they are"
-)]
+#![expect(clippy::result_large_err, reason = "errors are rare, and contain the panic to attribute it")]
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -160,7 +160,7 @@ impl fmt::Display for Difference {
         };
         let Self { file, offset, proxy, r#type, recorded, played } = self;
         let (file, recorded, played) = (file.display(), told(recorded), told(played));
-        write!(f, "{file} at byte {offset}: {proxy} was sent {recorded} of {type}, and now gets {played}")
+        write!(f, "{file} at byte {offset}: {proxy} was sent {recorded} of {type}, but the replay gives {played}")
     }
 }
 
@@ -184,18 +184,18 @@ impl fmt::Display for PlayedStep {
                 let all = if inputs.is_empty() { "nothing".to_owned() } else { some(inputs, inputs.len() + more) };
                 writeln!(f, "push {revision} for {all}")?;
             }
-            Played::Anew { revision } => writeln!(f, "push {revision}: all was computed anew")?,
+            Played::Anew { revision } => writeln!(f, "push {revision}: everything was recomputed")?,
             Played::Connected { proxy } => writeln!(f, "{proxy} connects")?,
             Played::Gone { proxies } => writeln!(f, "{} gone", proxies.join(", "))?,
-            Played::Subscribed { proxy, r#type, names: None } => writeln!(f, "{proxy} asks for all of {type}")?,
+            Played::Subscribed { proxy, r#type, names: None } => writeln!(f, "{proxy} subscribes to all of {type}")?,
             Played::Subscribed { proxy, r#type, names: Some(names) } => {
-                writeln!(f, "{proxy} asks for {names} names of {type}")?;
+                writeln!(f, "{proxy} subscribes to {names} names of {type}")?;
             }
-            Played::Unsubscribed { proxy, r#type } => writeln!(f, "{proxy} wants no more of {type}")?,
+            Played::Unsubscribed { proxy, r#type } => writeln!(f, "{proxy} unsubscribes from {type}")?,
             Played::Took { r#type, proxies, names } => writeln!(f, "ACK of {type} by {}", some(names, *proxies))?,
             Played::Refused { proxy, r#type, said } => writeln!(f, "NACK of {type} by {proxy}: {said}")?,
-            Played::Synced => writeln!(f, "the first reading is in")?,
-            Played::Lost { why } => writeln!(f, "from here on something is missing: {why}")?,
+            Played::Synced => writeln!(f, "the initial configuration was read")?,
+            Played::Lost { why } => writeln!(f, "the recording is incomplete from here: {why}")?,
         }
         for push in &self.pushes {
             let PlayedPush { r#type, added, changed, removed, bytes, .. } = push;

@@ -104,7 +104,7 @@ impl Ring {
         let more = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let after = current.bytes.saturating_add(more);
         if after > most {
-            let reason = format!("what there is takes more than {most} bytes; raise --record-max-size");
+            let reason = format!("the current state needs more than {most} bytes; increase --record-max-size");
             return Err(io::Error::new(io::ErrorKind::StorageFull, reason));
         }
         while self.older.iter().map(|(_, bytes)| bytes).sum::<u64>() + after > self.max {

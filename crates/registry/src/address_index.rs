@@ -243,7 +243,10 @@ impl Coverage {
 
 impl Traits {
     /// The keys and names of one version of an object.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "few kinds say where workloads and services are")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "only a few kinds contain the locations of workloads and services"
+    )]
     fn of(object: &AnyObject, scope: &IndexScope<'_>) -> Self {
         let mut traits = Self::default();
         if scope.coverage == Coverage::Peers {

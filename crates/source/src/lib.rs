@@ -11,7 +11,10 @@
 //! deleted one. Unreadable input is sent as a problem of its place, and the last valid version stays in force.
 //! Sources do not interpret the objects.
 
-#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+#![cfg_attr(
+    test,
+    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+)]
 
 mod aggregate;
 #[cfg(test)]

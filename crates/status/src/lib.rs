@@ -23,7 +23,10 @@
 //! Each controller is a loop over its own watches that ends with its token; the server spawns and awaits it. Decisions are pure
 //! functions of the observed state. The server provides the state of proxies.
 
-#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+#![cfg_attr(
+    test,
+    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+)]
 
 mod address_pool;
 mod allocation;

@@ -72,7 +72,7 @@ pub(super) fn act(route: &Route, request: &HttpRequest, share: impl Fn(&str, u32
         Some(route::Action::Redirect(action)) => redirect(action, request),
         Some(route::Action::DirectResponse(action)) => Outcome::Answered(action.status),
         Some(route::Action::FilterAction(_) | route::Action::NonForwardingAction(_)) | None => {
-            Outcome::Closed("the route has no action that is known here".to_owned())
+            Outcome::Closed("the action of the route is not supported".to_owned())
         }
     }
 }
@@ -89,7 +89,7 @@ fn forward(action: &RouteAction, request: &HttpRequest, share: impl Fn(&str, u32
             None => Outcome::NotFound,
         },
         Some(ClusterSpecifier::ClusterSpecifierPlugin(_) | ClusterSpecifier::InlineClusterSpecifierPlugin(_))
-        | None => Outcome::Closed("the route finds its cluster in a way that is not known here".to_owned()),
+        | None => Outcome::Closed("the cluster specifier of the route is not supported".to_owned()),
     }
 }
 

@@ -274,20 +274,22 @@ impl Resources {
                 return (None, outcome);
             }
         }
-        (None, Outcome::Closed("no filter that is known here ends the chain".to_owned()))
+        (None, Outcome::Closed("the filter chain has no supported terminal filter".to_owned()))
     }
 
     /// Evaluates an HTTP connection manager.
     fn through_manager(&self, manager: &HttpConnectionManager, connection: &Connection) -> (Option<String>, Outcome) {
         let Some(request) = &connection.http else {
-            return (None, Outcome::Closed("what is carried is not HTTP".to_owned()));
+            return (None, Outcome::Closed("the protocol is not HTTP".to_owned()));
         };
         let routes = match &manager.route_specifier {
             Some(RouteSpecifier::RouteConfig(routes)) => Some(Arc::new(Routes::from(routes))),
             Some(RouteSpecifier::Rds(rds)) => self.routes.get(&rds.route_config_name).cloned(),
             Some(RouteSpecifier::ScopedRoutes(_)) | None => None,
         };
-        let Some(routes) = routes else { return (None, Outcome::Closed("the routes are not there".to_owned())) };
+        let Some(routes) = routes else {
+            return (None, Outcome::Closed("the route configuration is missing".to_owned()));
+        };
         let Some(host) = routes.of_host(&request.host) else { return (None, Outcome::NotFound) };
         if connection.tls.is_none() && http::wants_tls(host) {
             let location = format!("https://{}{}", request.host, request.path);
@@ -309,7 +311,7 @@ impl Resources {
                 let shares = all.clusters.iter().map(|part| self.share(&part.name, part.weight, connection));
                 Outcome::Forwarded(shares.collect())
             }
-            None => Outcome::Closed("the proxy of bytes names no cluster".to_owned()),
+            None => Outcome::Closed("the TCP proxy has no cluster".to_owned()),
         }
     }
 

@@ -28,7 +28,7 @@ pub(super) fn whole(expression: &str, text: &str) -> bool {
 }
 
 /// Whether headers match.
-#[expect(deprecated, reason = "older forms of matchers are still sent")]
+#[expect(deprecated, reason = "deprecated forms of matchers are still in use")]
 pub(super) fn header(matcher: &HeaderMatcher, headers: &BTreeMap<String, String>) -> bool {
     let shown = headers.get(&matcher.name.to_ascii_lowercase());
     let missing = String::new();

@@ -152,7 +152,7 @@ pub(super) fn all(all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
 }
 
 /// Whether a permission matches.
-#[expect(deprecated, reason = "older forms of matchers are still sent")]
+#[expect(deprecated, reason = "deprecated forms of matchers are still in use")]
 fn permits(permission: &Permission, visitor: &Visitor<'_>) -> Option<bool> {
     use permission::Rule;
     match permission.rule.as_ref()? {
@@ -178,8 +178,8 @@ fn permits(permission: &Permission, visitor: &Visitor<'_>) -> Option<bool> {
 }
 
 /// Whether a principal matches.
-#[expect(deprecated, reason = "older forms of matchers are still sent")]
-#[expect(clippy::wildcard_enum_match_arm, reason = "what is not evaluated is not known")]
+#[expect(deprecated, reason = "deprecated forms of matchers are still in use")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "anything that is not evaluated is unknown")]
 fn is(principal: &Principal, visitor: &Visitor<'_>) -> Option<bool> {
     match principal.identifier.as_ref()? {
         Identifier::AndIds(set) => all(set.ids.iter().map(|id| is(id, visitor))),

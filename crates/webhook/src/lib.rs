@@ -9,7 +9,10 @@
 //!
 //! Responses are pure functions of the request and, where other objects matter, of a snapshot. Does not depend on proxies.
 
-#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+#![cfg_attr(
+    test,
+    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+)]
 
 mod advice;
 mod caller_shares;

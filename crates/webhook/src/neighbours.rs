@@ -23,7 +23,7 @@ const MESH: &str = "mesh";
 /// Warnings about an object that does not match the existing objects.
 pub(super) fn look(object: &AnyObject, objects: &Objects) -> Vec<Problem> {
     let mut found = Vec::new();
-    #[expect(clippy::wildcard_enum_match_arm, reason = "other kinds are complete in themselves")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other kinds refer to no other objects")]
     match object {
         AnyObject::VirtualService(service) => {
             claimed_hosts(service, objects, &mut found);

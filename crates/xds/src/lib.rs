@@ -13,7 +13,10 @@
 //! that runs on a connection is one task (`transport::connection_task`). This crate handles collections, names and
 //! proxies. It does not read the content of resources, except for the endpoints that a cluster waits for.
 
-#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+#![cfg_attr(
+    test,
+    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+)]
 
 mod admission;
 pub mod change_progress;

@@ -147,7 +147,7 @@ fn json(value: prost_types::Value) -> Value {
 /// A number; integers without a fraction, as ports are usually written.
 fn whole_or_not(number: f64) -> Value {
     let number = if number.fract() == 0.0 && number.abs() < MAX_WHOLE {
-        #[expect(clippy::cast_possible_truncation, reason = "a whole number that fits, as was just asked")]
+        #[expect(clippy::cast_possible_truncation, reason = "the number is whole and in range, as just checked")]
         let whole = number as i64;
         Some(Number::from(whole))
     } else {

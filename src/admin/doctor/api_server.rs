@@ -328,7 +328,7 @@ fn rights(denied: &[Right], user: &str, health: &mut Health) {
         let part = if part.is_empty() { String::new() } else { format!(" --subresource={part}") };
         let place = if namespace.is_empty() { "-A".to_owned() } else { format!("-n {namespace}") };
         let object = if name.is_empty() { String::new() } else { format!("/{name}") };
-        let verb = verbs.first().expect("every entry was made with a verb");
+        let verb = verbs.first().expect("every entry has a verb");
         let next = format!("kubectl auth can-i {verb} {plain}{object}{part} {place} --as={user}");
         health.add(Check::Rights, Level::Wrong, what, &next);
     }

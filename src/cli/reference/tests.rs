@@ -74,7 +74,7 @@ fn read_by_agent(sources: &str) -> Vec<(String, Option<String>)> {
 }
 
 /// Compares a file of `docs` with what it should be; writes it first if whoever runs the test asks for that.
-#[expect(clippy::disallowed_methods, reason = "who runs the test says whether it writes")]
+#[expect(clippy::disallowed_methods, reason = "the environment decides whether the test writes")]
 fn check(file: &str, expected: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(file);
     if std::env::var_os("REWRITE").is_some() {

@@ -3,8 +3,8 @@
 //! `cluster NAVARCH [ROOT]`: the program, and the checkout. The node continues to run afterwards (`make
 //! cluster-down`); without root or containerd there is an API server with the sample's objects until Ctrl-C.
 
-#![expect(clippy::print_stdout, reason = "telling the person what there is is what it is for")]
-#![allow(clippy::disallowed_methods, reason = "a program for a person reads the environment")]
+#![expect(clippy::print_stdout, reason = "the program prints how to use the cluster")]
+#![allow(clippy::disallowed_methods, reason = "an interactive program may read the environment")]
 
 use std::path::{Path, PathBuf};
 

@@ -6,8 +6,11 @@
 //! 46,200 endpoints. A cluster is served when a service that only it has is counted: its initial objects are
 //! published at once. Prints a table, and writes all values to `RESULTS/clusters.json`.
 
-#![allow(clippy::indexing_slicing, reason = "JSON that is built here takes any field, and gives null for none")]
-#![expect(clippy::print_stdout, reason = "the table is the output")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "indexing JSON that is built here adds missing fields, and reads them as null"
+)]
+#![expect(clippy::print_stdout, reason = "the table goes to stdout")]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,7 +40,7 @@ async fn main() -> Result<()> {
     let (program, root, results) = (path()?, path()?, path()?);
     let mut size = SIZE;
     for (number, arg) in size.iter_mut().zip(args) {
-        *number = arg.to_string_lossy().parse().context("CLUSTERS, SERVICES and PODS are numbers")?;
+        *number = arg.to_string_lossy().parse().context("CLUSTERS, SERVICES and PODS must be numbers")?;
     }
     std::fs::create_dir_all(&results)?;
     let report = measure(&program, &root, size).await?;

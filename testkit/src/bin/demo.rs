@@ -3,8 +3,8 @@
 //! `demo NAVARCH [ROOT]`: the program to run and the checkout with `deploy/samples`. With `DEMO=once` it ends after
 //! the steps, with an error if one fails; otherwise it runs until Ctrl-C.
 
-#![expect(clippy::print_stdout, reason = "telling the story is what a demo is for")]
-#![expect(clippy::disallowed_methods, reason = "a demo is told by the environment whether to stay")]
+#![expect(clippy::print_stdout, reason = "a demo prints what it does")]
+#![expect(clippy::disallowed_methods, reason = "the environment decides whether the demo keeps running")]
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut arguments = std::env::args_os().skip(1).map(PathBuf::from);
-    let program = arguments.next().context("say which navarch to run: demo NAVARCH [ROOT]")?;
+    let program = arguments.next().context("usage: demo NAVARCH [ROOT]")?;
     let root = arguments.next().unwrap_or_else(|| PathBuf::from("."));
     let shop = Bookshop::open(&root).await?;
     println!("the bookshop: {} backends on 127.0.10.x, its files in {}", shop.backends.len(), shop.folder().display());
@@ -43,13 +43,13 @@ async fn main() -> Result<()> {
     outlives_a_broken_file(&shop, &navarch).await?;
     for (name, envoy) in [("gateway", &gateway), ("sidecar", &sidecar)] {
         let rejected = envoy.stats().await?.rejected();
-        ensure!(rejected == 0, "the {name} refused {rejected} updates:\n{}", envoy.output());
+        ensure!(rejected == 0, "the {name} rejected {rejected} updates:\n{}", envoy.output());
     }
-    println!("neither Envoy refused anything");
+    println!("neither Envoy rejected an update");
     if std::env::var_os("DEMO").is_some_and(|demo| demo == "once") {
         return Ok(());
     }
-    println!("\nall of it stays up; edit the files above and see. Look inside: http://{}/debug", navarch.http);
+    println!("\nthe demo keeps running; edit the files above. Debug pages: http://{}/debug", navarch.http);
     println!("    curl -H 'Host: shop.example.com' http://{GATEWAY}/reviews");
     println!("    curl -H 'Host: reviews' http://{SIDECAR}/");
     println!("Ctrl-C ends everything.");
@@ -107,18 +107,18 @@ async fn outlives_a_broken_file(shop: &Bookshop, navarch: &Navarch) -> Result<()
         if let Some(said) = said {
             break said;
         }
-        ensure!(begun.elapsed() < TIMEOUT, "navarch says nothing of the broken file");
+        ensure!(begun.elapsed() < TIMEOUT, "navarch does not report the broken file");
     };
-    println!("  navarch says: {said}");
+    println!("  navarch reports: {said}");
     let reviews = bookshop::ask(GATEWAY, "shop.example.com", "/reviews", 20).await?;
     show("gateway /reviews", &reviews);
     ensure!(reviews.get("reviews v2") == Some(&20), "the last good version stays in force");
     shop.write("gateway.yaml", &good)?;
     let begun = Instant::now();
     while serde_json::from_str::<Value>(&navarch.page("/debug/push_status").await?)?.pointer("/rejected/0").is_some() {
-        ensure!(begun.elapsed() < TIMEOUT, "navarch still complains of the mended file");
+        ensure!(begun.elapsed() < TIMEOUT, "navarch still reports the fixed file");
     }
-    println!("  mended: nothing is refused any more\n");
+    println!("  fixed: no more errors\n");
     Ok(())
 }
 

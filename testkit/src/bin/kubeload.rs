@@ -3,7 +3,7 @@
 //! `kubeload NAVARCH ROOT RESULTS [SERVICES]`: the program, the checkout, a directory for results; a world of 5,000
 //! services and one of ten times as many, or one of the given number.
 
-#![expect(clippy::print_stdout, reason = "the table is the output")]
+#![expect(clippy::print_stdout, reason = "the table goes to stdout")]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,7 +30,7 @@ async fn main() -> Result<()> {
     let mut path = || args.next().map(PathBuf::from).context("usage: kubeload NAVARCH ROOT RESULTS [SERVICES]");
     let (program, root, results) = (path()?, path()?, path()?);
     let sizes: Vec<usize> = match args.next() {
-        Some(size) => vec![size.to_string_lossy().parse().context("SERVICES is a number")?],
+        Some(size) => vec![size.to_string_lossy().parse().context("SERVICES must be a number")?],
         None => vec![5_000, 50_000],
     };
     std::fs::create_dir_all(&results)?;

@@ -5,7 +5,7 @@
 //! "host": …, "path": …}`, `many` with a `count` of concurrent requests, `load` with sequential requests for
 //! `millis`; `{"op": "counts"}` returns the number of answered requests and of those in progress.
 
-#![allow(clippy::indexing_slicing, reason = "looking into JSON that lacks something gives null")]
+#![allow(clippy::indexing_slicing, reason = "indexing JSON with a missing key gives null")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const REQUEST_INTERVAL: Duration = Duration::from_millis(10);
 async fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [name, port, socket] = arguments.as_slice() else { bail!("usage: pod NAME PORT SOCKET") };
-    let (name, port): (String, u16) = (name.clone(), port.parse().context("PORT is no port")?);
+    let (name, port): (String, u16) = (name.clone(), port.parse().context("PORT is not a port number")?);
     let listener = TcpListener::bind(("0.0.0.0", port)).await?;
     let orders = UnixListener::bind(socket)?;
     let counts = Arc::new(Counts::default());
@@ -120,7 +120,7 @@ async fn obey(order: &Value, port: u16, counts: &Counts) -> Result<Value> {
             let Counts { answered, waiting } = counts;
             Ok(json!({"answered": answered.load(Ordering::SeqCst), "waiting": waiting.load(Ordering::SeqCst)}))
         }
-        other => bail!("{other} is no order"),
+        other => bail!("unknown command {other}"),
     }
 }
 

@@ -5,8 +5,8 @@
 //! Gateway is a real Envoy, and the effects of routes are measured with requests through it: once with all virtual
 //! hosts in the route configuration, the default, and once with separate virtual hosts (`FINE_GRAINED_ROUTES`).
 
-#![expect(clippy::print_stdout, reason = "the table is the output")]
-#![allow(clippy::indexing_slicing, reason = "looking into JSON that lacks something gives null")]
+#![expect(clippy::print_stdout, reason = "the table goes to stdout")]
+#![allow(clippy::indexing_slicing, reason = "indexing JSON with a missing key gives null")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -51,10 +51,10 @@ async fn main() -> Result<()> {
     let mut sizes = ROUTES;
     for size in &mut sizes {
         if let Some(given) = args.next() {
-            *size = given.to_string_lossy().parse().context("the number of routes is a number")?;
+            *size = given.to_string_lossy().parse().context("ROUTES must be a number")?;
         }
     }
-    ensure!(sizes[0] > 0 && sizes[0] <= sizes[1], "single routes are changed when some are there, and before all are");
+    ensure!(sizes[0] > 0 && sizes[0] <= sizes[1], "CHANGED_AT must be above 0 and below ROUTES");
     let mut report = serde_json::Map::new();
     for form in [Form::Table, Form::OneByOne] {
         eprintln!("virtual hosts {}", form.name());
@@ -161,7 +161,7 @@ impl Bench {
         let changes = self.change(changed_at, &seen).await?;
         let rest = if all > changed_at { Some(self.attach(changed_at..all, &seen).await?) } else { None };
         let stats = self.envoy.stats().await?;
-        ensure!(stats.rejected() == 0, "Envoy refused {} updates:\n{}", stats.rejected(), self.envoy.output());
+        ensure!(stats.rejected() == 0, "Envoy rejected {} updates:\n{}", stats.rejected(), self.envoy.output());
         let settled = usage(self.navarch.pid())?;
         self.navarch.stop().await?;
         Ok(json!({ "idle": idle, "attached": first, "changed": changes, "attached_then": rest, "end": settled }))
@@ -195,7 +195,7 @@ impl Bench {
                 let name = format!("route-{}", missing.unwrap_or_default());
                 let routes = format!("/apis/gateway.networking.k8s.io/v1/namespaces/{NAMESPACE}/httproutes");
                 let found = self.writer.get(&format!("{routes}/{name}")).await?;
-                bail!("{count} routes are accepted after {TIMEOUT:?}; one that is not: {found}");
+                bail!("only {count} routes are accepted after {TIMEOUT:?}; one of the others: {found}");
             }
             sleep(Duration::from_millis(5)).await;
         }
@@ -295,7 +295,7 @@ async fn follow(api: Api<DynamicObject>, mut version: String, seen: watch::Sende
                 Ok(WatchEvent::Error(status)) => bail!("the watch of the routes has failed: {}", status.message),
                 // The API server ends watches that fall behind.
                 Err(error) => {
-                    eprintln!("the watch of the routes goes on from {version}: {error}");
+                    eprintln!("the watch of the routes continues from {version}: {error}");
                     break;
                 }
             };
@@ -334,7 +334,7 @@ fn spread(mut times: Vec<Duration>) -> Value {
 /// The Gateway API's CRDs that `scripts/gateway-api` has downloaded with the conformance suite.
 fn gateway_api_crds() -> Result<String> {
     let programs = navarch_testkit::envoy::program();
-    let tools = programs.parent().and_then(Path::parent).context("the tools have no folder")?;
+    let tools = programs.parent().and_then(Path::parent).context("the folder of the tools is unknown")?;
     let file = tools.join("gateway-api/crds.yaml");
     std::fs::read_to_string(&file).with_context(|| format!("{}: run scripts/gateway-api", file.display()))
 }

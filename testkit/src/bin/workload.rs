@@ -15,7 +15,7 @@
 //! addresses, and of those with WORD in clear text ([`navarch_testkit::sniffer::Seen`]).
 
 #![expect(clippy::print_stdout, reason = "its output is a pod's log")]
-#![allow(clippy::disallowed_methods, reason = "a program for tests has the machine's clock, and spawns")]
+#![allow(clippy::disallowed_methods, reason = "a test program may use the clock, and spawn")]
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -130,7 +130,7 @@ impl Target {
 }
 
 async fn load(port: u16, rate: u32, targets: &[&str]) -> Result<()> {
-    ensure!(rate > 1, "the rate is at least 2");
+    ensure!(rate > 1, "RATE must be at least 2");
     let tally = Arc::new(Mutex::new(Tally::default()));
     for target in targets {
         let target = Target::parse(target)?;

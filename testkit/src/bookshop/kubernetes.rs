@@ -4,7 +4,7 @@
 //! service has an address of the machine and its own port; further pods, for which the machine has no address, become
 //! WorkloadEntries, whose addresses are not restricted. Services have addresses of the test cluster's range.
 
-#![allow(clippy::indexing_slicing, reason = "looking into JSON that is not as the sample has it gives null")]
+#![allow(clippy::indexing_slicing, reason = "indexing JSON that differs from the sample gives null")]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;

@@ -3,7 +3,7 @@
 //! Pods become Deployments by application and version, running `workload serve`; the cluster assigns addresses and
 //! endpoints. The bank, outside of the mesh, is in a namespace of its own without injection; the gateway is injected.
 
-#![allow(clippy::indexing_slicing, reason = "looking into JSON that is not as the sample has it gives null")]
+#![allow(clippy::indexing_slicing, reason = "indexing JSON that differs from the sample gives null")]
 
 use std::collections::BTreeMap;
 use std::path::Path;

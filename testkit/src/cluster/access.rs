@@ -68,7 +68,7 @@ impl Cluster {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token");
         let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
         let answer = self.call("POST", &path, "application/json", &ask).await?;
-        let token = answer.pointer("/status/token").and_then(Value::as_str).context("no token came")?;
+        let token = answer.pointer("/status/token").and_then(Value::as_str).context("no token was returned")?;
         let file = self.folder().join(format!("{namespace}.{service_account}.kubeconfig"));
         self.write_kubeconfig(&file, &format!("https://{}", self.address), token)?;
         Ok(file)
@@ -103,7 +103,7 @@ impl Cluster {
         command.env("HOME", self.folder()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start kubectl")?;
         // kubectl may end before it has read everything; its output has the reason.
-        drop(child.stdin.take().context("kubectl has no input")?.write_all(input.as_bytes()));
+        drop(child.stdin.take().context("kubectl has no stdin")?.write_all(input.as_bytes()));
         let output = child.wait_with_output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "kubectl {}: {said}", args.join(" "));

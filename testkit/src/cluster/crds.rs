@@ -69,7 +69,7 @@ pub fn gateway_api_definition(kind: &str, plural: &str, scope: &str) -> Value {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {
             "name": format!("{plural}.gateway.networking.k8s.io"),
-            "annotations": { "api-approved.kubernetes.io": "unapproved, a test" },
+            "annotations": { "api-approved.kubernetes.io": "unapproved, for a test" },
         },
         "spec": {
             "group": "gateway.networking.k8s.io", "scope": scope, "versions": [version],

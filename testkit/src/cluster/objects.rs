@@ -1,6 +1,6 @@
 //! Writes and deletes objects in a test cluster as the administrator, without kubectl's 100 ms.
 
-#![allow(clippy::indexing_slicing, reason = "looking into JSON that lacks something gives null")]
+#![allow(clippy::indexing_slicing, reason = "indexing JSON with a missing key gives null")]
 
 use anyhow::{Context, Result};
 use http::StatusCode;

@@ -9,8 +9,8 @@ const PHASES: Record<string, string> = {
   distributing: "The next root is trusted, and signs once every proxy trusts it.",
   retiring: "The new root signs; the old one is trusted until its certificates have expired.",
 };
-const ROLES: Record<string, string> = { signing: "signs", next: "signs next", former: "has signed" };
-/** A root that ends within so many days is told of. */
+const ROLES: Record<string, string> = { signing: "signs", next: "signs next", former: "signed before" };
+/** A root that expires within this number of days is marked. */
 const SOON = 30;
 
 export function CertificatesView() {
@@ -21,7 +21,7 @@ export function CertificatesView() {
       <Title>Certificates</Title>
       <h2>Roots of the mesh</h2>
       {isNone ? (
-        <p class="notice">This control plane signs no certificates: {loaded.error?.message}</p>
+        <p class="notice">This control plane does not sign certificates: {loaded.error?.message}</p>
       ) : (
         <Loading of={loaded}>{(roots) => <Standing roots={roots} />}</Loading>
       )}
@@ -41,14 +41,14 @@ function Standing({ roots }: { roots: Roots }) {
       )}
       <p>
         <Badge tone={roots.phase === "settled" ? "good" : "wait"}>{roots.phase}</Badge> {PHASES[roots.phase]}{" "}
-        <span class="quiet">Kept in {roots.keptIn}.</span>
+        <span class="quiet">Stored in {roots.keptIn}.</span>
       </p>
       {roots.signsAfter && <p>The next root signs after {roots.signsAfter} at the earliest.</p>}
       <Table
         caption="Roots that the mesh trusts"
         rows={roots.roots}
         id={(row) => row.fingerprint}
-        empty="There is no root."
+        empty="No roots."
         columns={[
           { name: "Root", cell: (row) => <code title={row.fingerprint}>{row.fingerprint.slice(0, 16)}</code> },
           { name: "Role", cell: (row) => ROLES[row.role] ?? row.role },
@@ -62,7 +62,7 @@ function Standing({ roots }: { roots: Roots }) {
               </>
             ),
           },
-          { name: "Trusted until", cell: (row) => (row.trustedUntil ? day(row.trustedUntil) : "it ends") },
+          { name: "Trusted until", cell: (row) => (row.trustedUntil ? day(row.trustedUntil) : "it expires") },
         ]}
       />
       <h2>Proxies that do not trust all roots yet</h2>
@@ -90,7 +90,7 @@ function Secrets() {
         {(value) => {
           const some = value.rows.filter((row) => row.types.some((type) => type.type === "sds" && type.resources > 0));
           return some.length === 0 ? (
-            <p class="quiet">{`None of ${count(value.rows.length, "proxy", "proxies")} was sent a certificate by the control plane. Agents manage the certificates of workloads.`}</p>
+            <p class="quiet">{`The control plane sent no certificates to any of ${count(value.rows.length, "proxy", "proxies")}. Agents manage the certificates of workloads.`}</p>
           ) : (
             <ul class="list">
               {some.map((proxy) => (

@@ -32,11 +32,11 @@ export function ChangesView() {
   const loaded = useLoaded<Rows<Change>>(path("view/changes", { limit: 50 }), paused ? 0 : 1000);
   return (
     <>
-      <Title note="The last changes of the mesh, newest first: from the moment Navarch read the change to the last proxy's ACK.">Changes</Title>
+      <Title note="The last changes of the mesh, newest first. Times are measured from when Navarch read the change.">Changes</Title>
       <Rollouts />
       <div class="controls">
         <button type="button" aria-pressed={paused} onClick={() => setPaused(!paused)}>
-          {paused ? "Go on" : "Pause"}
+          {paused ? "Resume" : "Pause"}
         </button>
         <p class="quiet" role="status">
           {paused ? "Paused." : "Live."}
@@ -52,7 +52,7 @@ export function ChangesView() {
 function What({ change }: { change: Change }) {
   const { objects, others, facts } = change;
   const names = objects.length + others.length;
-  if (names === 0) return <>{count(facts, "derived fact")}</>;
+  if (names === 0) return <>{count(facts, "derived change")}</>;
   return (
     <ul class="list">
       {objects.map((one) => (
@@ -64,7 +64,7 @@ function What({ change }: { change: Change }) {
       {others.map((one) => (
         <li key={one}>{one}</li>
       ))}
-      {facts > names && names >= 8 && <li class="quiet">and more: {count(facts, "fact")} in all</li>}
+      {facts > names && names >= 8 && <li class="quiet">and others: {count(facts, "change")} in total</li>}
     </ul>
   );
 }
@@ -74,14 +74,14 @@ function Answers({ change }: { change: Change }) {
   if (taken + refused + waiting === 0) return <span class="quiet">no proxy is affected</span>;
   return (
     <span class="badges">
-      {refused > 0 && <Badge tone="bad">{`${refused} refused`}</Badge>}
-      {waiting > 0 && <Badge tone="wait">{`${waiting} to answer`}</Badge>}
+      {refused > 0 && <Badge tone="bad">{`${refused} rejected`}</Badge>}
+      {waiting > 0 && <Badge tone="wait">{`${waiting} pending`}</Badge>}
       {behind > 0 && (
         <span title="They have older unanswered responses, so this one may have to wait">
           <Badge tone="wait">{`${behind} ${behind === 1 ? "lags" : "lag"} behind`}</Badge>
         </span>
       )}
-      {taken > 0 && <Badge tone="good">{`${taken} taken`}</Badge>}
+      {taken > 0 && <Badge tone="good">{`${taken} acknowledged`}</Badge>}
     </span>
   );
 }

@@ -6,7 +6,7 @@ import { at, useLoaded, useSettled } from "../hooks";
 import { Badge, type Column, DEMANDS, Filter, Loading, Table, Title } from "../parts";
 import { count } from "../words";
 
-/** More boxes than this are no picture any more: the table stays. */
+/** The most boxes that the graph draws; the table lists all. */
 const DRAWN = 60;
 const ORDER: Demand[] = ["disable", "mixed", "permissive", "strict", "outside"];
 
@@ -24,7 +24,7 @@ export function MeshView() {
   const loaded = useLoaded<Mesh>(path("view/mesh", { filter: settled }), 5000);
   return (
     <>
-      <Title note="Namespaces, which of them AuthorizationPolicies let call which, and whether their services accept plain text. Choose one to see its services.">
+      <Title note="Namespaces, which of them may call which according to AuthorizationPolicies, and whether their services accept plain text. Select one to see its services.">
         Mesh
       </Title>
       <div class="controls">
@@ -39,7 +39,7 @@ function Namespaces({ mesh }: { mesh: Mesh }) {
   const { arrows } = mesh;
   const known = new Set(mesh.namespaces.map((one) => one.name));
   const told = new Set(arrows.flatMap((arrow) => [arrow.from, arrow.to]));
-  // The few that arrows say something of come first where not all can be drawn.
+  // Namespaces with arrows come first if not all can be drawn.
   const drawn = [...mesh.namespaces].sort((a, b) => Number(told.has(b.name)) - Number(told.has(a.name))).slice(0, DRAWN);
   const boxes: Box[] = drawn.map((one) => ({
     id: one.name,
@@ -61,8 +61,8 @@ function Namespaces({ mesh }: { mesh: Mesh }) {
         />
       )}
       <p class="quiet">
-        An arrow leads from a namespace that policies name to one with services that it may call. Services that no ALLOW policy guards are open to
-        anyone, without an arrow.
+        An arrow points from a namespace that policies name to one with services that it may call. Services without an ALLOW policy are open to
+        anyone and have no arrow.
         {mesh.namespaces.length > drawn.length && ` ${drawn.length} of ${mesh.total} namespaces are drawn.`}
         {mesh.moreArrows > 0 && ` ${mesh.moreArrows} more arrows are not drawn.`}
       </p>
@@ -85,7 +85,7 @@ function proxies(one: MeshNamespace): string {
   return some ? `${one.proxies.toLocaleString("en")} (${some})` : one.proxies.toLocaleString("en");
 }
 
-/** What most of its services demand, said for the weakest. */
+/** The weakest mode of mutual TLS among its services. */
 function worst(one: MeshNamespace) {
   const demand = ORDER.find((demand) => one.mtls[demand]);
   return demand ? DEMANDS[demand].tone : "plain";

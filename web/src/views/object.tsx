@@ -5,7 +5,7 @@ import { Badge, Loading, Table, Title } from "../parts";
 import { count } from "../words";
 import { Problems, State } from "./objects";
 
-/** One object: who has taken it and who has not. */
+/** One object: which proxies acknowledged it and which did not. */
 export function ObjectView({ kind, namespace, name }: { kind: string; namespace: string; name: string }) {
   const found = useLoaded<MeshObjects>(path("view/objects", { kind, namespace, filter: name, limit: 200 }), 3000);
   const object = found.value?.rows.find((row) => row.name === name);
@@ -18,7 +18,7 @@ export function ObjectView({ kind, namespace, name }: { kind: string; namespace:
         {kind} {namespace}/{name}
       </Title>
       <Loading of={found}>
-        {() => (object ? <Found object={object} /> : <p class="notice bad">There is no such object.</p>)}
+        {() => (object ? <Found object={object} /> : <p class="notice bad">The object does not exist.</p>)}
       </Loading>
     </>
   );
@@ -42,10 +42,10 @@ function Found({ object }: { object: MeshObject }) {
             <>
               {value.rollout && (
                 <p>
-                  <Badge tone={value.rollout === "stopped" ? "bad" : "wait"}>{`a change is ${value.rollout}`}</Badge> <a href={at("changes")}>In stages</a>
+                  <Badge tone={value.rollout === "stopped" ? "bad" : "wait"}>{`rollout: ${value.rollout}`}</Badge> <a href={at("changes")}>Rollouts</a>
                 </p>
               )}
-              <p>{`It reaches ${count(value.reached, "proxy", "proxies")}: acknowledged by ${value.taken}, pending at ${value.pending}, rejected by ${value.refused}.`}</p>
+              <p>{`It affects ${count(value.reached, "proxy", "proxies")}: acknowledged by ${value.taken}, pending at ${value.pending}, rejected by ${value.refused}.`}</p>
               {value.refusedProxies.length + value.pendingProxies.length > 0 && (
                 <Table
                   caption="Proxies that have not acknowledged it"

@@ -16,7 +16,7 @@ const COLUMNS: Column<MeshObject>[] = [
   },
   { name: "Kind", cell: (row) => row.kind },
   { name: "State", cell: (row) => <State object={row} /> },
-  { name: "Reaches", number: true, cell: (row) => (row.reached === null ? "" : count(row.reached, "proxy", "proxies")) },
+  { name: "Affects", number: true, cell: (row) => (row.reached === null ? "" : count(row.reached, "proxy", "proxies")) },
   { name: "Problems", cell: (row) => <Problems object={row} /> },
 ];
 
@@ -56,16 +56,16 @@ export function ObjectsView() {
   );
 }
 
-/** How far an object has come. */
+/** Whether an object is valid, and how many proxies acknowledged it. */
 export function State({ object }: { object: MeshObject }) {
   if (object.quarantined) return <Badge tone="bad">quarantined</Badge>;
   if (object.problems.some((problem) => problem.level === "error")) {
     return <Badge tone="bad">{object.inForce ? "the latest version is rejected" : "rejected"}</Badge>;
   }
-  if (object.reached === null || object.taken === null) return <Badge tone="bad">not in force</Badge>;
-  if (object.reached === 0) return <Badge tone="plain">reaches no proxy</Badge>;
-  if (object.taken < object.reached) return <Badge tone="wait">{`taken by ${object.taken} of ${object.reached}`}</Badge>;
-  return <Badge tone="good">taken by all</Badge>;
+  if (object.reached === null || object.taken === null) return <Badge tone="bad">not active</Badge>;
+  if (object.reached === 0) return <Badge tone="plain">affects no proxy</Badge>;
+  if (object.taken < object.reached) return <Badge tone="wait">{`acknowledged by ${object.taken} of ${object.reached}`}</Badge>;
+  return <Badge tone="good">acknowledged by all</Badge>;
 }
 
 export function Problems({ object }: { object: MeshObject }) {
@@ -75,7 +75,7 @@ export function Problems({ object }: { object: MeshObject }) {
     <ul class="problems">
       {quarantined && (
         <li class="said">
-          {`Envoy rejected it: ${quarantined.said}. Proxies use ${quarantined.servesBefore ? "the previous version" : "nothing of it"}.`}
+          {`Envoy rejected it: ${quarantined.said}. Proxies use ${quarantined.servesBefore ? "its previous version" : "no version of it"}.`}
         </li>
       )}
       {problems.map((problem, index) => (

@@ -25,7 +25,7 @@ export function OverviewView({ health }: { health: Loaded<Health> }) {
                   <Figure name="rejected a response" value={counts.refused} to={at("proxies")} bad={counts.refused > 0} />
                 </>
               )}
-              {rollouts > 0 && <Figure name="changes in stages" value={rollouts} to={at("changes")} />}
+              {rollouts > 0 && <Figure name="rollouts" value={rollouts} to={at("changes")} />}
             </dl>
             <h2>Problems and next steps</h2>
             {health.findings.length === 0 ? (

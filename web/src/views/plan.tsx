@@ -29,7 +29,7 @@ export function PlanView() {
   };
   return (
     <>
-      <Title note="What a change would do to the proxies that are connected. Nothing is applied.">Plan a change</Title>
+      <Title note="Shows what a change would do to the connected proxies. Nothing is applied.">Plan a change</Title>
       <form onSubmit={make}>
         <div class="field">
           <label for={`${id}y`}>Objects to add or change, as YAML</label>
@@ -75,7 +75,7 @@ function Planned({ plan }: { plan: Plan }) {
         ))}
       </ul>
       <h2>Proxies</h2>
-      <p>{`${plan.reached} of ${count(plan.proxies, "proxy", "proxies")} would be sent something, about ${bytes(plan.bytes)}.`}</p>
+      <p>{`${plan.reached} of ${count(plan.proxies, "proxy", "proxies")} would receive changes, about ${bytes(plan.bytes)}.`}</p>
       {plan.refused.length > 0 && (
         <>
           <h2>Envoy would reject</h2>
@@ -107,8 +107,8 @@ function Planned({ plan }: { plan: Plan }) {
         columns={[
           { name: "Request", cell: (row) => row.request },
           { name: "From", cell: (row) => row.from.join(", ") },
-          { name: "Now", cell: (row) => row.before },
-          { name: "Then", cell: (row) => row.after },
+          { name: "Before", cell: (row) => row.before },
+          { name: "After", cell: (row) => row.after },
         ]}
       />
       <h2>Resources</h2>
@@ -118,7 +118,7 @@ function Planned({ plan }: { plan: Plan }) {
           <summary>
             {one.action} <b>{one.type}</b> {one.name} <span class="quiet">at {count(one.proxies, "proxy", "proxies")}</span>
           </summary>
-          {one.diff ? <Diff text={one.diff} /> : <p class="quiet">No difference is shown.</p>}
+          {one.diff ? <Diff text={one.diff} /> : <p class="quiet">No diff available.</p>}
         </details>
       ))}
       {plan.more.map((text) => (

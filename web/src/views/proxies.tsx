@@ -31,8 +31,8 @@ export function ProxiesView() {
   const asked = loaded.value?.replicas;
   const silent = asked?.filter((one) => one.error) ?? [];
   const several = (asked?.length ?? 0) > 1;
-  const alone = replicas && replicas.total > 0 && `Those of ${replicas.pod || "this replica"}; ${count(replicas.total, "other replica")} ${replicas.total === 1 ? "has" : "have"} proxies of their own. navarch dashboard lists those of all.`;
-  const note = asked ? several && `Those of ${asked.map((one) => `${one.name} (${one.error ? "no answer" : (one.proxies ?? 0).toLocaleString("en")})`).join(", ")}.` : alone;
+  const alone = replicas && replicas.total > 0 && `Proxies of ${replicas.pod || "this replica"}; ${count(replicas.total, "other replica")} ${replicas.total === 1 ? "has its own proxies" : "have their own proxies"}. navarch dashboard lists those of all replicas.`;
+  const note = asked ? several && `Proxies of ${asked.map((one) => `${one.name} (${one.error ? "no answer" : (one.proxies ?? 0).toLocaleString("en")})`).join(", ")}.` : alone;
   const choice = (name: "synced" | "lagging" | "refused"): [string, string] => [name, counts ? `${name} (${counts[name]})` : name];
   return (
     <>
@@ -72,10 +72,10 @@ export function ProxiesView() {
 
 function Why({ proxy }: { proxy: Proxy }) {
   const bad = proxy.types.filter((type) => type.state === proxy.state);
-  if (proxy.state === "synced") return <span class="quiet">has all there is</span>;
+  if (proxy.state === "synced") return <span class="quiet">up to date</span>;
   const names = bad.map((type) => type.type).join(", ");
   const said = bad.find((type) => type.said)?.said;
   if (said) return <span class="said">{`${names}: ${said}`}</span>;
   const waits = bad.some((type) => !type.answered);
-  return <span>{waits ? `has not answered ${names}` : `${names} is on its way`}</span>;
+  return <span>{waits ? `no response yet to ${names}` : `${names} not sent yet`}</span>;
 }

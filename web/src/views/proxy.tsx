@@ -5,7 +5,7 @@ import { at, useLoaded, useSettled } from "../hooks";
 import { Badge, Choice, Filter, Loading, Pager, StandingBadge, Table, Title } from "../parts";
 import { ago, bytes, milliseconds, time } from "../words";
 
-/** One proxy: what each type stands at, what it was sent with its makers, and why. */
+/** One proxy: the state of each type, its resources with their source objects, and its last pushes. */
 export function ProxyView({ id }: { id: string }) {
   const [type, setType] = useState("");
   const [filter, setFilter] = useState("");
@@ -24,13 +24,13 @@ export function ProxyView({ id }: { id: string }) {
       </Title>
       {found.value && !proxy && (
         <p class="notice bad" role="alert">
-          This proxy is not connected here any more.
+          This proxy is no longer connected to this control plane.
         </p>
       )}
       {proxy && (
         <>
           <p>
-            <StandingBadge state={proxy.state} /> <a href={at("trace", proxy.proxy)}>Trace a request of it</a>
+            <StandingBadge state={proxy.state} /> <a href={at("trace", proxy.proxy)}>Trace a request from it</a>
           </p>
           <h2>Types</h2>
           <Table
@@ -90,14 +90,14 @@ function ResourceRow({ id, proxy, resource }: { id: string; proxy: string; resou
   );
 }
 
-/** One resource with its makers. */
+/** One resource with its source objects. */
 function Whole({ id, proxy, resource }: { id: string; proxy: string; resource: Resource }) {
   const { type, name } = resource;
   const made = useLoaded<WhyProxy>(path("why/proxy", { proxy, resource: name, type }));
   const whole = useLoaded<unknown>(path("view/resources", { proxyID: id, type, name }));
   return (
     <div class="whole">
-      <h3>Made of</h3>
+      <h3>Source objects</h3>
       <Loading of={made}>
         {(value) => (
           <ol class="makers">

@@ -14,7 +14,7 @@ export function kinds(of: Record<string, number>): string {
     .join(", ");
 }
 
-/** Whose page this is, and which other replicas there are. */
+/** The replica that serves this page, and the other replicas. */
 export function ReplicasPart({ replicas, listed }: { replicas: Replicas; listed: boolean }) {
   const { pod, proxies, total, others, known, namespace } = replicas;
   const own = proxies === 0 ? "no proxies" : `${count(proxies, "proxy", "proxies")} (${kinds(replicas.kinds)})`;
@@ -23,9 +23,9 @@ export function ReplicasPart({ replicas, listed }: { replicas: Replicas; listed:
       <h2>Replicas</h2>
       <p>
         {pod ? <b>{pod}</b> : "This control plane"} serves this page, and {own}.{" "}
-        {total === 0 && (known ? "There is no other replica." : "Other replicas are unknown here.")}
+        {total === 0 && (known ? "There is no other replica." : "Other replicas are not known to this control plane.")}
         {total > 0 && `There ${total === 1 ? "is 1 other" : `are ${total} others`}. `}
-        {total > 0 && (listed ? "Their proxies are listed here, too; everything else is about this replica." : "Each replica knows only its own proxies; navarch dashboard lists those of all replicas.")}
+        {total > 0 && (listed ? "Their proxies are also listed here; everything else is about this replica." : "Each replica knows only its own proxies; navarch dashboard lists those of all replicas.")}
       </p>
       {total > 0 && (
         <ul class="list">
@@ -42,7 +42,7 @@ export function ReplicasPart({ replicas, listed }: { replicas: Replicas; listed:
       )}
       {total > 0 && (
         <p class="quiet">
-          <code>navarch applied</code>, <code>navarch why</code> and <code>navarch doctor</code> ask all of them.
+          <code>navarch applied</code>, <code>navarch why</code> and <code>navarch doctor</code> query all of them.
         </p>
       )}
     </section>

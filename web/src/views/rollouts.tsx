@@ -10,25 +10,25 @@ const COLUMNS: Column<Rollout>[] = [
   { name: "Object", cell: (row) => <Maker object={row.object} /> },
   { name: "State", cell: (row) => <Badge tone={TONES[row.state]}>{row.state}</Badge> },
   { name: "Stage", cell: (row) => <Stage rollout={row} /> },
-  { name: "Taken by", cell: (row) => (row.stage === 0 ? "" : `${row.taken} of ${count(row.reached, "proxy", "proxies")}`) },
-  { name: "Other proxies have", cell: (row) => (row.before === null ? "no such object" : version(row.before)) },
+  { name: "Acknowledged by", cell: (row) => (row.stage === 0 ? "" : `${row.taken} of ${count(row.reached, "proxy", "proxies")}`) },
+  { name: "Other proxies have", cell: (row) => (row.before === null ? "no version" : version(row.before)) },
   { name: "Reason", cell: (row) => <Reason rollout={row} /> },
 ];
 
-/** Changes that reach proxies in stages; nothing where there are none. */
+/** The rollouts in progress; nothing if there are none. */
 export function Rollouts() {
   const loaded = useLoaded<{ rollouts: Rollout[] }>("/debug/rollout", 1000);
   if (loaded.value?.rollouts.length === 0 && !loaded.error) return null;
   return (
-    <section aria-label="Changes in stages">
-      <h2>In stages</h2>
-      <Loading of={loaded}>{(value) => <Table caption="Changes in stages" columns={COLUMNS} rows={value.rollouts} id={(row) => row.object} empty="" />}</Loading>
+    <section aria-label="Rollouts">
+      <h2>Rollouts</h2>
+      <Loading of={loaded}>{(value) => <Table caption="Rollouts" columns={COLUMNS} rows={value.rollouts} id={(row) => row.object} empty="" />}</Loading>
     </section>
   );
 }
 
 function version(generation: number): string {
-  return generation === 0 ? "the version before" : `generation ${generation}`;
+  return generation === 0 ? "the previous version" : `generation ${generation}`;
 }
 
 function Stage({ rollout }: { rollout: Rollout }) {
@@ -58,19 +58,19 @@ function Reason({ rollout }: { rollout: Rollout }) {
   );
 }
 
-/** What can be ordered, as it is typed: the page itself changes nothing. */
+/** The commands for a rollout; the page itself is read-only. */
 function Orders({ rollout }: { rollout: Rollout }) {
   const [kind = "", path = ""] = rollout.object.split(" ");
   const [namespace = "", name = ""] = path.split("/");
   const of = `${kind.toLowerCase()} ${name} -n ${namespace}`;
   const all: [order: string, does: string][] = [
-    ...(rollout.state === "paused" ? [] : [["pause", "stay at this stage"] as [string, string]]),
-    ["promote", "go on to the next stage now"],
-    ["abort", "all go back to the version before"],
+    ...(rollout.state === "paused" ? [] : [["pause", "stop before the next stage"] as [string, string]]),
+    ["promote", "start the next stage now"],
+    ["abort", "restore the previous version on all proxies"],
   ];
   return (
     <details>
-      <summary>Orders</summary>
+      <summary>Commands</summary>
       <ul class="list">
         {all.map(([order, does]) => (
           <li key={order}>

@@ -15,7 +15,7 @@ const COLUMNS: Column<Service>[] = [
   { name: "Visible to", cell: (row) => (row.visibleTo === null ? "all namespaces" : row.visibleTo.length === 0 ? "nobody" : row.visibleTo.join(", ")) },
 ];
 
-/** Where none is behind a waypoint. */
+/** The columns if no service has a waypoint. */
 const WITHOUT = COLUMNS.filter((column) => column.name !== "Waypoint");
 
 function named(waypoint: { name: string; namespace: string }): string {
@@ -33,7 +33,7 @@ export function ServicesView({ namespace }: { namespace: string }) {
       <p class="crumbs">
         <a href={at("mesh")}>Mesh</a>
       </p>
-      <Title note="Who AuthorizationPolicies let call each service, and what PeerAuthentications demand of its workloads.">{namespace}</Title>
+      <Title note="Who may call each service according to AuthorizationPolicies, and which mode of mutual TLS PeerAuthentications require of its workloads.">{namespace}</Title>
       <div class="controls">
         <Filter label="Filter by service" value={filter} onChange={(text) => (setFilter(text), setOffset(0))} />
       </div>
@@ -41,7 +41,7 @@ export function ServicesView({ namespace }: { namespace: string }) {
         {(value) => (
           <>
             {value.rows.length > 0 && <Drawn services={value.rows} />}
-            <Table caption={`Services of ${namespace}`} columns={value.rows.some((row) => row.waypoint) ? COLUMNS : WITHOUT} rows={value.rows} id={(row) => row.host} empty="No service fits." />
+            <Table caption={`Services of ${namespace}`} columns={value.rows.some((row) => row.waypoint) ? COLUMNS : WITHOUT} rows={value.rows} id={(row) => row.host} empty="No matching service." />
             <Pager of={value} what="services" onMove={setOffset} />
           </>
         )}
@@ -71,12 +71,12 @@ function Drawn({ services }: { services: Service[] }) {
       }
     }
   }
-  for (const { from, to, names } of passing.values()) arrows.push({ from, to, means: `${from} may call, by ${to}: ${names.join(", ")}` });
+  for (const { from, to, names } of passing.values()) arrows.push({ from, to, means: `${from} may call through ${to}: ${names.join(", ")}` });
   for (const { host, name, waypoint } of services) {
     if (!waypoint) continue;
     const id = `waypoint ${named(waypoint)}`;
     boxes.set(id, { id, lines: [named(waypoint), "waypoint"], tone: "plain", column: 1 });
-    arrows.push({ from: id, to: host, means: `${id} takes the requests for ${name}` });
+    arrows.push({ from: id, to: host, means: `${id} handles the requests for ${name}` });
   }
   for (const service of services) {
     const { mtls, callers } = service.access;
@@ -91,7 +91,7 @@ function names(callers: Callers, outside: boolean): Box[] {
   const box = (id: string, lines: string[], href?: string): Box => ({ id, lines, tone: "plain", href, column: 0 });
   if (outside) return [];
   return [
-    ...(callers.anyone ? [box("anyone", ["anyone", "no ALLOW policy holds"])] : []),
+    ...(callers.anyone ? [box("anyone", ["anyone", "no ALLOW policy applies"])] : []),
     ...callers.namespaces.map((name) => box(`namespace ${name}`, [`namespace ${name}`], name.includes("*") ? undefined : at("mesh", name))),
     ...callers.accounts.map((account) => box(account, [short(account), "service account"])),
     ...callers.others.map((text) => box(text, [text])),
@@ -118,7 +118,7 @@ function Tls({ service }: { service: Service }) {
 }
 
 function CallersText({ callers, outside }: { callers: Callers; outside: boolean }) {
-  if (outside) return <span class="quiet">policies do not reach it</span>;
+  if (outside) return <span class="quiet">policies do not apply</span>;
   const named = [...callers.namespaces.map((name) => `namespace ${name}`), ...callers.accounts.map(short), ...callers.others];
   return (
     <>
@@ -127,8 +127,8 @@ function CallersText({ callers, outside }: { callers: Callers; outside: boolean 
       {named.length > 0 && <span>{named.join(", ")}</span>}
       {callers.withConditions && <span class="quiet block">some of them for certain requests only (path, method, port or condition)</span>}
       {callers.allowedBy.length > 0 && <span class="quiet block">by {callers.allowedBy.join(", ")}</span>}
-      {callers.deniedBy.length > 0 && <span class="quiet block">but what {callers.deniedBy.join(", ")} refuses</span>}
-      {callers.askedBy.length > 0 && <span class="quiet block">an extension provider decides by {callers.askedBy.join(", ")}</span>}
+      {callers.deniedBy.length > 0 && <span class="quiet block">except requests denied by {callers.deniedBy.join(", ")}</span>}
+      {callers.askedBy.length > 0 && <span class="quiet block">if allowed by the extension provider of {callers.askedBy.join(", ")}</span>}
     </>
   );
 }

@@ -21,7 +21,7 @@ export function TraceView({ proxy: given }: { proxy: string }) {
   const trace = async (event: Event) => {
     event.preventDefault();
     if (claims.trim() && !isObject(claims)) {
-      setAnswer(new Refusal(0, 'The claims of a token are a JSON object, as in {"iss": "https://issuer.example", "sub": "me"}.'));
+      setAnswer(new Refusal(0, 'The claims of a token must be a JSON object, as in {"iss": "https://issuer.example", "sub": "me"}.'));
       return;
     }
     setBusy(true);
@@ -34,7 +34,7 @@ export function TraceView({ proxy: given }: { proxy: string }) {
   };
   return (
     <>
-      <Title note="Follows a request through what the proxies were sent, and gives the first reason for which it fails. Of a gateway it is a request that comes from outside. Nothing is sent.">Trace a request</Title>
+      <Title note="Evaluates a request against the configuration of the proxies, and shows the first reason why it fails. For a gateway, the request comes from outside the mesh. No request is sent.">Trace a request</Title>
       <form class="controls" onSubmit={trace}>
         <div class="field wide">
           <label for={`${id}p`}>From the proxy (pod.namespace)</label>
@@ -66,7 +66,7 @@ export function TraceView({ proxy: given }: { proxy: string }) {
           <input id={`${id}w`} value={way} spellcheck={false} autocapitalize="off" onInput={(event) => setWay(event.currentTarget.value)} />
         </div>
         <div class="field wide">
-          <label for={`${id}c`}>Claims of its token, as JSON</label>
+          <label for={`${id}c`}>Claims of the token, as JSON</label>
           <input id={`${id}c`} placeholder="no token" value={claims} autocomplete="off" spellcheck={false} autocapitalize="off" onInput={(event) => setClaims(event.currentTarget.value)} />
         </div>
         <button type="submit" class="main" disabled={busy}>
@@ -103,7 +103,7 @@ function Answer({ answer }: { answer: WhyNot | Refusal }) {
               {answer.advice && <p class="quiet">{answer.advice}</p>}
             </>
           ) : (
-            <Badge tone="good">nothing in the configuration is in its way</Badge>
+            <Badge tone="good">the configuration allows it</Badge>
           )}
         </li>
       </ol>

@@ -138,7 +138,7 @@ fn table(host: &str) -> Any {
 }
 
 #[tokio::test]
-#[allow(clippy::too_many_lines, reason = "it is one conversation from its beginning to its end")]
+#[allow(clippy::too_many_lines, reason = "it is one exchange from start to end")]
 async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
     let mut world = world().await;
     let (asks, receiver) = mpsc::channel(8);

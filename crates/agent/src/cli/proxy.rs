@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result
         .thread_stack_size(STACK_SIZE)
         .build()
         .context("failed to start the tokio runtime")?;
-    #[expect(clippy::disallowed_methods, reason = "this is where the clock is handed out")]
+    #[expect(clippy::disallowed_methods, reason = "this is the only place that reads the clock")]
     let clock = std::time::SystemTime::now;
     let launcher = launcher().context("failed to find the agent's executable")?;
     Ok(runtime.block_on(run::run(&command, variables, &Environment { launcher, clock }))?)

@@ -14,7 +14,7 @@ const DEFAULT_PROXY_UID: &str = "1337";
 
 /// The options of istio-iptables.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of istio-iptables in its own right")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a separate flag of istio-iptables")]
 pub struct Options {
     /// The capture settings.
     pub capture: Capture,

@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 
 use super::*;
 
-#[allow(clippy::disallowed_methods, reason = "a test lives in the time of day")]
+#[allow(clippy::disallowed_methods, reason = "a test may read the clock")]
 pub(crate) fn clock() -> SystemTime {
     SystemTime::now()
 }

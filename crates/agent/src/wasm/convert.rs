@@ -242,7 +242,7 @@ impl Filter {
     }
 
     /// Whether traffic passes if the module cannot be fetched (`FAIL_OPEN`).
-    #[allow(deprecated, reason = "control planes still say it the old way")]
+    #[allow(deprecated, reason = "control planes still send the deprecated field")]
     fn fails_open(&self) -> bool {
         self.plugin().is_some_and(|plugin| match plugin.failure_policy() {
             FailurePolicy::Unspecified => plugin.fail_open,

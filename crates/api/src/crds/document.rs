@@ -62,7 +62,7 @@ fn column(column: &Column) -> Value {
             "name": "Age",
             "type": "date",
             "jsonPath": ".metadata.creationTimestamp",
-            "description": "Time since the object was made",
+            "description": "Time since the object was created",
         }),
     }
 }

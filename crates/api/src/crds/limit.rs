@@ -144,6 +144,6 @@ fn at_most_one(schema: &mut Map<String, Value>, fields: &[&str]) {
 
 /// A number as JSON writes it, whole ones without a fraction.
 fn number(value: f64) -> Value {
-    #[expect(clippy::cast_possible_truncation, reason = "the limits are small, and only whole ones come here")]
+    #[expect(clippy::cast_possible_truncation, reason = "the limits are small whole numbers")]
     if value.fract() == 0.0 { json!(value as i64) } else { json!(value) }
 }

@@ -10,7 +10,7 @@ const PORT: Limit = Range(1.0, 65_535.0);
 const MILLISECOND: Limit = Rule("duration(self) >= duration('1ms')", "must be a duration of at least 1ms");
 
 /// Label values of selectors, without wildcards.
-const NO_PATTERN: Limit = Rule("!self.contains('*')", "must not hold a wildcard; labels are compared as they stand");
+const NO_PATTERN: Limit = Rule("!self.contains('*')", "must not contain a wildcard; labels are compared literally");
 
 /// Unix socket addresses must be absolute paths.
 const SOCKET_IS_ABSOLUTE: Limit = Rule(
@@ -25,7 +25,7 @@ const SOCKET_IS_NO_FOLDER: Limit =
 /// Unix sockets have no ports.
 const SOCKET_HAS_NO_PORTS: Limit = Rule(
     "!(has(self.address) && self.address.startsWith('unix://') && has(self.ports))",
-    "a unix:// address has no ports; take ports away",
+    "a unix:// address has no ports; remove ports",
 );
 
 /// An address or a network is required.
@@ -64,13 +64,13 @@ const WEB_URL: Limit = Rule("url(self).getScheme() in ['http', 'https']", "must 
 
 const HEADER_NAME: Limit = Pattern("^[-_A-Za-z0-9]+$");
 
-/// UPSERT needs a value. A single rule with the next one would exceed the API server's cost limit.
+/// UPSERT requires a value. A single rule with the next one would exceed the API server's cost limit.
 const UPSERT_HAS_VALUE: Limit =
-    Rule("!has(self.operation) || self.operation != 'UPSERT' || self.value != ''", "UPSERT needs a value");
+    Rule("!has(self.operation) || self.operation != 'UPSERT' || self.value != ''", "UPSERT requires a value");
 
 /// REMOVE has no value.
 const REMOVE_HAS_NONE: Limit =
-    Rule("!has(self.operation) || self.operation != 'REMOVE' || !has(self.value)", "REMOVE takes no value");
+    Rule("!has(self.operation) || self.operation != 'REMOVE' || !has(self.value)", "REMOVE has no value");
 
 /// All constraints with their places (see [`Limit::apply`]).
 pub(super) const LIMITS: &[(&str, Limit)] = &[
@@ -104,7 +104,10 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("PolicyWorkloadSelector.matchLabels", Size(0, 4096)),
     (
         "PolicyWorkloadSelector.matchLabels",
-        Rule("self.all(key, key != '' && !key.contains('*'))", "names of labels must not be empty or hold a wildcard"),
+        Rule(
+            "self.all(key, key != '' && !key.contains('*'))",
+            "names of labels must not be empty or contain a wildcard",
+        ),
     ),
     ("PolicyWorkloadSelector.matchLabels[]", Length(0, 63)),
     ("PolicyWorkloadSelector.matchLabels[]", NO_PATTERN),

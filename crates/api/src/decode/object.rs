@@ -62,7 +62,7 @@ fn known_kind(value: &Value, subject: &Subject) -> Result<Option<Kind>, FieldErr
     }
     for (field, text) in [("apiVersion", &subject.api_version), ("kind", &subject.kind)] {
         if text.is_empty() {
-            return Err(FieldError::new(field, "is required, and is text"));
+            return Err(FieldError::new(field, "is required and must be a string"));
         }
     }
     let Some(kind) = subject.known_kind() else { return Ok(None) };
@@ -71,7 +71,7 @@ fn known_kind(value: &Value, subject: &Subject) -> Result<Option<Kind>, FieldErr
     if served.contains(&version) {
         return Ok(Some(kind));
     }
-    let reason = format!("{version:?} is no version of {kind} that is read, those are {}", served.join(", "));
+    let reason = format!("{version:?} is not a supported version of {kind}; supported versions: {}", served.join(", "));
     Err(FieldError::new("apiVersion", reason))
 }
 
@@ -208,15 +208,15 @@ fn settle(meta: &mut ObjectMeta, wire: &Wire<'_>) -> Result<(), FieldError> {
 /// Checks the name of an object: DNS labels separated by dots.
 fn check_name(name: &str) -> Result<(), String> {
     if name.len() > MAX_NAME {
-        return Err(format!("has {} letters, at most {MAX_NAME} are allowed", name.len()));
+        return Err(format!("has {} characters, at most {MAX_NAME} are allowed", name.len()));
     }
-    name.split('.').try_for_each(check_letters).map_err(|reason| format!("{name:?} is no name: {reason}"))
+    name.split('.').try_for_each(check_letters).map_err(|reason| format!("{name:?} is not a valid name: {reason}"))
 }
 
 /// Checks a lower-case DNS label.
 fn check_label(label: &str) -> Result<(), String> {
     if label.len() > MAX_LABEL {
-        return Err(format!("has {} letters, at most {MAX_LABEL} are allowed", label.len()));
+        return Err(format!("has {} characters, at most {MAX_LABEL} are allowed", label.len()));
     }
     check_letters(label)
 }
@@ -225,7 +225,7 @@ fn check_label(label: &str) -> Result<(), String> {
 fn check_letters(label: &str) -> Result<(), String> {
     let is_good = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
     if label.is_empty() || label.starts_with('-') || label.ends_with('-') || !label.chars().all(is_good) {
-        return Err(format!("{label:?} is not made of a-z, 0-9 and, in between, -"));
+        return Err(format!("{label:?} must consist of a-z, 0-9 and inner hyphens"));
     }
     Ok(())
 }

@@ -226,7 +226,7 @@ fn read_slowly(line: &[u8]) -> Result<WatchEvent, serde_json::Error> {
         Some("DELETED") => Header::deserialize(object).map(Header::gone),
         Some("BOOKMARK") => Header::deserialize(object).map(Header::bookmark),
         Some("ERROR") => ServerStatus::deserialize(object).map(WatchEvent::Failed),
-        Some(_) | None => Err(serde_json::Error::custom("is no event of a watch")),
+        Some(_) | None => Err(serde_json::Error::custom("is not a watch event")),
     }
 }
 
@@ -362,7 +362,7 @@ struct ObjectSeed(Kind);
 impl<'de> DeserializeSeed<'de> for ObjectSeed {
     type Value = StoredObject;
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "of any other kind the same is read")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other kinds are handled alike")]
     fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<StoredObject, D::Error> {
         let keep = match self.0 {
             Kind::Node => &NODE,

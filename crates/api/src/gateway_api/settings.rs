@@ -5,10 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Istio's environment variables for the Gateway API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "switches that do not depend on each other, as the environment has them"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, one for each environment variable")]
 pub struct GatewayApiSettings {
     /// `PILOT_ENABLE_GATEWAY_API`: the Gateway API is read. Default true.
     pub enabled: bool,

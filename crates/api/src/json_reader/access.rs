@@ -220,7 +220,7 @@ impl<'de> MapAccess<'de> for Members<'_, 'de> {
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
         match self.member.take() {
             Some((name, value)) => read_at(seed, value, &Path::Member(self.path, &name), self.notes),
-            None => Err(Error::custom("a value was asked for before its key")),
+            None => Err(Error::custom("a value was requested before its key")),
         }
     }
 

@@ -138,7 +138,9 @@ fn read_backend(backend: wire::IngressBackend) -> Result<IngressBackend, FieldEr
         0 => IngressPort::Name(PortName::new(port.name.unwrap_or_default())),
         number => {
             let number = u16::try_from(number);
-            IngressPort::Number(number.map_err(|_| FieldError::new("service.port.number", "is no port: 1 to 65535"))?)
+            IngressPort::Number(number.map_err(|_| {
+                FieldError::new("service.port.number", "is not a port number, it must be between 1 and 65535")
+            })?)
         }
     };
     Ok(IngressBackend::Service { name: Arc::from(service.name), port })

@@ -62,18 +62,20 @@ fn attribute(key: &str) -> Result<Attribute, String> {
         | "request.auth.audiences"
         | "request.auth.presenter"
         | "connection.sni" => Ok(Attribute::Text),
-        "destination.namespace" => Err("is no attribute; a policy is for its own namespace".to_owned()),
-        "destination.name" | "destination.user" => Err("is no attribute any more; select workloads instead".to_owned()),
-        _ if key.starts_with("destination.labels") => Err("is no attribute; write spec.selector instead".to_owned()),
+        "destination.namespace" => Err("is not an attribute; a policy applies to its own namespace".to_owned()),
+        "destination.name" | "destination.user" => {
+            Err("is no longer an attribute; select workloads instead".to_owned())
+        }
+        _ if key.starts_with("destination.labels") => Err("is not an attribute; use spec.selector instead".to_owned()),
         _ if ["request.headers", "request.auth.claims", "experimental.envoy.filters."]
             .iter()
             .any(|prefix| key.starts_with(prefix)) =>
         {
-            names_member(key).then_some(Attribute::Text).ok_or_else(|| {
-                format!("{key:?} does not say which; write its name in brackets, as in request.headers[x-token]")
-            })
+            names_member(key)
+                .then_some(Attribute::Text)
+                .ok_or_else(|| format!("{key:?} lacks a name; write it in brackets, as in request.headers[x-token]"))
         }
-        _ => Err(format!("{key:?} is no attribute")),
+        _ => Err(format!("{key:?} is not an attribute")),
     }
 }
 

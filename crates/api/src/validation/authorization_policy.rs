@@ -12,7 +12,8 @@ use crate::istio::{
 use crate::object::ObjectMeta;
 
 /// The warning for a rule that would deny every TCP connection.
-const DENIES_TCP: &str = "asks for HTTP alone, so it denies all traffic of TCP ports; name the ports that it is for";
+const DENIES_TCP: &str =
+    "has only HTTP fields, so it denies all traffic on TCP ports; set the ports to which it applies";
 
 impl Validate for AuthorizationPolicy {
     fn validate(&self, _: &ObjectMeta) -> Verdict {
@@ -24,21 +25,21 @@ impl Validate for AuthorizationPolicy {
         match action {
             AuthorizationAction::Custom | AuthorizationAction::Deny if rules.is_empty() => verdict.error(
                 &at,
-                format!(
-                    "is empty, so {action} never comes to pass; write an empty rule {{}} to have it for all requests"
-                ),
+                format!("is empty, so {action} never applies; add an empty rule {{}} to apply it to all requests"),
             ),
             AuthorizationAction::Custom => {
                 if provider.as_ref().is_none_or(|provider| provider.name.is_empty()) {
                     let provider = spec.field("provider");
-                    verdict.error(&provider.field("name"), "is missing, but CUSTOM needs somebody to ask");
+                    verdict.error(&provider.field("name"), "is missing, but CUSTOM requires a provider");
                 }
             }
             AuthorizationAction::Allow | AuthorizationAction::Deny | AuthorizationAction::Audit => {}
         }
         if provider.is_some() && *action != AuthorizationAction::Custom {
-            verdict
-                .error(&spec.field("provider"), format!("is set, but {action} asks nobody; write CUSTOM or drop it"));
+            verdict.error(
+                &spec.field("provider"),
+                format!("is set, but {action} uses no provider; use CUSTOM or remove it"),
+            );
         }
         for (index, one) in rules.iter().enumerate() {
             let at = &at.item(index);
@@ -106,7 +107,7 @@ fn source(verdict: &mut Verdict, at: &Path<'_>, source: &AuthorizationSource) {
         not_trust_domains,
     } = source;
     if *source == AuthorizationSource::default() {
-        verdict.error(at, "is empty; say who is meant, or leave from out for anybody");
+        verdict.error(at, "is empty; set at least one field, or leave from out to match any source");
         return;
     }
     let other_identities = [principals, not_principals, namespaces, not_namespaces];
@@ -142,7 +143,7 @@ fn operation(verdict: &mut Verdict, at: &Path<'_>, operation: &AuthorizationOper
     let AuthorizationOperation { hosts, not_hosts, ports, not_ports, methods, not_methods, paths, not_paths } =
         operation;
     if *operation == AuthorizationOperation::default() {
-        verdict.error(at, "is empty; say what is meant, or leave to out for anything");
+        verdict.error(at, "is empty; set at least one field, or leave to out to match any operation");
         return;
     }
     for (field, values) in
@@ -158,7 +159,7 @@ fn operation(verdict: &mut Verdict, at: &Path<'_>, operation: &AuthorizationOper
 
 /// Validates a rule of a CUSTOM policy: an extension provider decides, and identities are not available by then.
 fn custom_rule(verdict: &mut Verdict, at: &Path<'_>, rule: &AuthorizationRule) {
-    const MESSAGE: &str = "is not known yet when CUSTOM is decided; leave it out";
+    const MESSAGE: &str = "is not available when CUSTOM is evaluated; remove it";
     let from = at.field("from");
     for (index, source) in rule.from.iter().enumerate() {
         let Some(source) = &source.source else { continue };

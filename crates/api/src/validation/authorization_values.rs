@@ -80,7 +80,7 @@ pub(super) fn service_accounts(verdict: &mut Verdict, at: &Path<'_>, values: &[S
 fn service_account(value: &str) -> Result<(), String> {
     not_empty(value)?;
     if value.contains('*') {
-        return Err(format!("{value:?} has a wildcard; service accounts are written in full"));
+        return Err(format!("{value:?} has a wildcard; write the service account in full"));
     }
     if value.len() > MAX_ACCOUNT_LENGTH {
         return Err(format!("is {} bytes long; {MAX_ACCOUNT_LENGTH} are allowed", value.len()));
@@ -104,7 +104,7 @@ pub(super) fn path(value: &str) -> Result<(), String> {
     for segment in value.trim_matches('/').split('/') {
         match segment {
             ONE_SEGMENT | REST_OF_PATH if ended => {
-                return Err(format!("{value:?} goes on with {segment} after {{**}}, which must be the last of them"));
+                return Err(format!("{value:?} has {segment} after {{**}}, which must be the last template segment"));
             }
             REST_OF_PATH => ended = true,
             ONE_SEGMENT => {}
@@ -112,7 +112,9 @@ pub(super) fn path(value: &str) -> Result<(), String> {
                 return Err(format!("{value:?} has braces that are neither {{*}} nor {{**}} as a whole segment"));
             }
             other if is_template(value) && !is_literal(other) => {
-                return Err(format!("{value:?} is a template, and {other:?} has bytes that no path has"));
+                return Err(format!(
+                    "{value:?} is a template, but {other:?} has characters that are invalid in a path"
+                ));
             }
             _ => {}
         }

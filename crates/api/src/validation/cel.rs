@@ -49,7 +49,7 @@ pub fn check(text: &str) -> Result<(), String> {
     parser.expression()?;
     match parser.tokens.get(parser.at) {
         None => Ok(()),
-        Some((place, _)) => Err(format!("nothing more was expected at {:?}", shown(text, *place))),
+        Some((place, _)) => Err(format!("unexpected text at {:?}", shown(text, *place))),
     }
 }
 
@@ -69,7 +69,7 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, String> {
         } else if rest.starts_with("//") {
             at += rest.find('\n').unwrap_or(rest.len());
         } else if let Some(length) = text_length(rest) {
-            let length = length.ok_or_else(|| format!("the text at {:?} does not end", shown(text, at)))?;
+            let length = length.ok_or_else(|| format!("the string at {:?} is not terminated", shown(text, at)))?;
             found.push((at, Token::Literal));
             at += length;
         } else if rest.starts_with(|sign: char| sign.is_ascii_digit()) {
@@ -85,7 +85,7 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, String> {
             found.push((at, Token::Sign(sign)));
             at += sign.len();
         } else {
-            return Err(format!("{:?} is nothing that CEL knows", shown(text, at)));
+            return Err(format!("unexpected character at {:?}", shown(text, at)));
         }
     }
     Ok(found)
@@ -157,13 +157,13 @@ impl Parser {
 
     /// Consumes a sign that must be next.
     fn expect(&mut self, sign: &str) -> Result<(), String> {
-        if self.take(&[sign]) { Ok(()) } else { Err(format!("{sign:?} was expected {}", self.place())) }
+        if self.take(&[sign]) { Ok(()) } else { Err(format!("expected {sign:?} {}", self.place())) }
     }
 
     /// The position of the parser, in words.
     fn place(&self) -> String {
         match self.tokens.get(self.at) {
-            Some((place, token)) => format!("at letter {place}, before {token:?}"),
+            Some((place, token)) => format!("at character {place}, before {token:?}"),
             None => "at the end".to_owned(),
         }
     }
@@ -172,7 +172,7 @@ impl Parser {
     fn expression(&mut self) -> Result<(), String> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(format!("it nests deeper than {MAX_DEPTH}"));
+            return Err(format!("nesting exceeds {MAX_DEPTH} levels"));
         }
         self.operands()?;
         if self.take(&["?"]) {
@@ -240,7 +240,7 @@ impl Parser {
         }
         self.take(&["."]);
         if matches!(self.tokens.get(self.at), Some((_, Token::Word(word))) if RESERVED.contains(&word.as_str())) {
-            return Err(format!("a reserved word stands {}", self.place()));
+            return Err(format!("unexpected reserved word {}", self.place()));
         }
         self.word()?;
         if self.take(&["("]) {
@@ -255,7 +255,7 @@ impl Parser {
                 self.at += 1;
                 Ok(())
             }
-            Some(_) | None => Err(format!("a name or a value was expected {}", self.place())),
+            Some(_) | None => Err(format!("expected a name or a value {}", self.place())),
         }
     }
 

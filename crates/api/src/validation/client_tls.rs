@@ -23,7 +23,7 @@ pub(super) fn client_tls(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&Clie
                 ("caCrl", &tls.ca_crl),
             ];
             for (field, _) in files.into_iter().filter(|(_, file)| !file.is_empty()) {
-                verdict.error(&at.field(field), "is set together with credentialName; keep one of both");
+                verdict.error(&at.field(field), "is set together with credentialName; keep one of them");
             }
         }
         ClientTlsMode::Mutual => {
@@ -51,7 +51,7 @@ fn skipped_checks(verdict: &mut Verdict, at: &Path<'_>, tls: &ClientTlsSettings)
         ("subjectAltNames", !tls.subject_alt_names.is_empty()),
     ];
     for (field, _) in checks.into_iter().filter(|(_, set)| *set) {
-        verdict.error(&at.field(field), "would go unused, as insecureSkipVerify is true; drop one of both");
+        verdict.error(&at.field(field), "has no effect because insecureSkipVerify is true; remove one of them");
     }
 }
 

@@ -59,7 +59,7 @@ fn http_settings(verdict: &mut Verdict, at: &Path<'_>, http: &HttpSettings) {
     if http.use_client_protocol && http.h2_upgrade_policy == H2UpgradePolicy::Upgrade {
         verdict.error(
             &at.field("useClientProtocol"),
-            "keeps the client's protocol, but h2UpgradePolicy is UPGRADE; drop one of both",
+            "keeps the client's protocol, but h2UpgradePolicy is UPGRADE; remove one of them",
         );
     }
     if let Some(ConnectionKeepalive { interval, timeout }) = http.http2_keep_alive {
@@ -89,7 +89,7 @@ pub(super) fn outlier_detection(verdict: &mut Verdict, at: &Path<'_>, outlier: O
     if !outlier.split_external_local_origin_errors && outlier.consecutive_local_origin_failures.unwrap_or(0) > 0 {
         verdict.error(
             &at.field("consecutiveLocalOriginFailures"),
-            "counts nothing while splitExternalLocalOriginErrors is false; set that to true",
+            "has no effect while splitExternalLocalOriginErrors is false; set it to true",
         );
     }
     optional_duration(verdict, &at.field("interval"), outlier.interval);

@@ -26,7 +26,10 @@ impl Validate for DestinationRule {
         for (index, part) in subsets.iter().enumerate() {
             let at = &list.item(index);
             if !names.insert(part.name.as_str()) {
-                verdict.error(&at.field("name"), format!("{:?} names a second subset; name each once", part.name));
+                verdict.error(
+                    &at.field("name"),
+                    format!("{:?} is the name of another subset; names must be unique", part.name),
+                );
             }
             subset(&mut verdict, at, part, namespace);
         }
@@ -70,7 +73,7 @@ fn traffic_policy(verdict: &mut Verdict, at: &Path<'_>, policy: Option<&TrafficP
         );
     }
     if tunnel_settings.is_some() && proxy_protocol.is_some() {
-        verdict.error(&at.field("proxyProtocol"), "is set together with tunnel; keep one of both");
+        verdict.error(&at.field("proxyProtocol"), "is set together with tunnel; keep one of them");
     }
     outlier_detection(verdict, &at.field("outlierDetection"), outlier.as_deref());
     connection_pool(verdict, &at.field("connectionPool"), pool.as_deref());
@@ -95,7 +98,7 @@ fn port_policy(verdict: &mut Verdict, at: &Path<'_>, policy: &PortTrafficPolicy,
         verdict.error(&at.field("port"), "is missing; write the number of a port of the service");
     }
     if balancer.is_none() && pool.is_none() && outlier.is_none() && tls.is_none() {
-        verdict.error(at, "says nothing of its port; set loadBalancer, connectionPool, outlierDetection or tls");
+        verdict.error(at, "has no settings for its port; set loadBalancer, connectionPool, outlierDetection or tls");
     }
     outlier_detection(verdict, &at.field("outlierDetection"), outlier.as_deref());
     connection_pool(verdict, &at.field("connectionPool"), pool.as_deref());
@@ -107,7 +110,7 @@ fn port_policy(verdict: &mut Verdict, at: &Path<'_>, policy: &PortTrafficPolicy,
 fn tunnel(verdict: &mut Verdict, at: &Path<'_>, tunnel: &TunnelSettings) {
     let TunnelSettings { protocol, target_host, target_port } = tunnel;
     if !matches!(protocol.as_str(), "" | "CONNECT" | "POST") {
-        verdict.error(&at.field("protocol"), format!("{protocol:?} opens no tunnel; write CONNECT or POST"));
+        verdict.error(&at.field("protocol"), format!("{protocol:?} does not support tunnels; use CONNECT or POST"));
     }
     if let (Err(reason), Err(_)) = (fqdn(target_host), ip_address(target_host)) {
         verdict.error(

@@ -62,7 +62,7 @@ impl Validate for EnvoyFilter {
         let spec = Path::root("spec");
         verdict.warn(
             &spec,
-            "changes what is generated for Envoy, which may differ in every version; prefer other kinds where they will do",
+            "changes the generated configuration of Envoy, which may differ between versions; prefer other kinds if possible",
         );
         let patches = &spec.field("configPatches");
         workload_selector(&mut verdict, &spec.field("workloadSelector"), selector.as_ref());
@@ -84,13 +84,13 @@ impl Validate for EnvoyFilter {
 /// Validates the size of all patches together, so that further validation is cheap for every object.
 fn limits(verdict: &mut Verdict, at: &Path<'_>, patches: &[EnvoyConfigPatch]) {
     if patches.len() > MAX_PATCHES {
-        verdict.error(at, format!("holds {} patches; at most {MAX_PATCHES} are taken", patches.len()));
+        verdict.error(at, format!("has {} patches; at most {MAX_PATCHES} are supported", patches.len()));
         return;
     }
     let values = patches.iter().filter_map(|patch| patch.patch.as_ref()?.value.as_ref());
     let bytes: usize = values.map(|value| serde_json::to_vec(value).map_or(0, |json| json.len())).sum();
     if bytes > MAX_VALUE_BYTES {
-        verdict.error(at, format!("holds values of {bytes} bytes; at most {MAX_VALUE_BYTES} are taken"));
+        verdict.error(at, format!("has values of {bytes} bytes; at most {MAX_VALUE_BYTES} are supported"));
     }
 }
 
@@ -101,16 +101,16 @@ fn config_patch(verdict: &mut Verdict, at: &Path<'_>, config: &EnvoyConfigPatch)
         return;
     }
     if *apply_to == ApplyTo::Invalid {
-        verdict.error(&at.field("applyTo"), "is missing; write what is patched, such as CLUSTER");
+        verdict.error(&at.field("applyTo"), "is missing; write the type of the patched objects, such as CLUSTER");
         return;
     }
     let patch_at = &at.field("patch");
     let Some(EnvoyPatch { operation, value, filter_class: _ }) = patch else {
-        verdict.error(patch_at, "is missing; write what is done");
+        verdict.error(patch_at, "is missing; write the patch");
         return;
     };
     if *operation == PatchOperation::Invalid {
-        verdict.error(&patch_at.field("operation"), "is missing; write what is done, such as MERGE");
+        verdict.error(&patch_at.field("operation"), "is missing; write the operation, such as MERGE");
         return;
     }
     let value_at = &patch_at.field("value");
@@ -144,7 +144,7 @@ fn config_match(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, matches
     let members = [listener.is_some(), route_configuration.is_some(), cluster.is_some(), waypoint.is_some()];
     let count = members.into_iter().filter(|is_set| *is_set).count();
     if count > 1 {
-        verdict.error(at, "holds several kinds of objects; write the one that suits applyTo");
+        verdict.error(at, "has several kinds of objects; keep the one that matches applyTo");
         return false;
     }
     let suits = match apply_to {
@@ -154,7 +154,7 @@ fn config_match(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, matches
         ApplyTo::Invalid | ApplyTo::ExtensionConfig | ApplyTo::Bootstrap | ApplyTo::ListenerFilter => true,
     };
     if count == 1 && !suits {
-        verdict.error(at, format!("holds another kind of object than {apply_to} is made to"));
+        verdict.error(at, format!("has a kind of object that does not match applyTo {apply_to}"));
         // For routes and clusters, Istio validates the value nevertheless.
         return !matches!(
             apply_to,
@@ -205,7 +205,7 @@ fn listener_match(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, liste
 /// Warns of an old name that no filter has.
 fn old_name(verdict: &mut Verdict, at: &Path<'_>, name: &str) {
     if let Some((_, now)) = OLD_FILTER_NAMES.iter().find(|(old, _)| *old == name) {
-        verdict.warn(at, format!("{name:?} is an old name that nothing generated has; write {now:?}"));
+        verdict.warn(at, format!("{name:?} is an old name that no generated filter has; use {now:?}"));
     }
 }
 

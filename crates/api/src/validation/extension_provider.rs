@@ -31,8 +31,8 @@ fn extension_provider(verdict: &mut Verdict, at: &Path<'_>, provider: &Extension
     ];
     match services.len() + others.into_iter().filter(|set| *set).count() {
         1 => {}
-        0 => verdict.error(at, "says nothing but its name; set what it is"),
-        _ => verdict.error(at, "is several things at once; set one"),
+        0 => verdict.error(at, "has only a name; set the kind of provider"),
+        _ => verdict.error(at, "has several kinds of providers; set only one"),
     }
     for (field, name, port) in services {
         let at = &at.field(field);
@@ -56,7 +56,7 @@ fn extension_provider(verdict: &mut Verdict, at: &Path<'_>, provider: &Extension
     }
     if provider.opentelemetry.as_ref().is_some_and(|otel| otel.http.is_some() && otel.grpc.is_some()) {
         let at = &at.field("opentelemetry");
-        verdict.error(&at.field("grpc"), "is set together with http; keep one of both");
+        verdict.error(&at.field("grpc"), "is set together with http; keep one of them");
     }
 }
 
@@ -104,6 +104,6 @@ fn status(text: &str) -> Result<(), String> {
     match text.parse::<u16>() {
         Ok(100 | 200..=208 | 226 | 300..=308 | 400..=431 | 451 | 500..=511) => Ok(()),
         Ok(_) | Err(_) if text.is_empty() => Ok(()),
-        Ok(_) | Err(_) => Err(format!("{text:?} is not a status of HTTP that Envoy knows")),
+        Ok(_) | Err(_) => Err(format!("{text:?} is not an HTTP status that Envoy supports")),
     }
 }

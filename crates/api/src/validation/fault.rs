@@ -80,6 +80,6 @@ fn share(verdict: &mut Verdict, at: &Path<'_>, percentage: Option<&Percent>) {
         return;
     };
     if *value != 0.0 && !(0.0001..=100.0).contains(value) {
-        verdict.error(&at.field("value"), format!("{value} is not a share; write 0, or 0.0001 to 100"));
+        verdict.error(&at.field("value"), format!("{value} is not a valid percentage; write 0, or 0.0001 to 100"));
     }
 }

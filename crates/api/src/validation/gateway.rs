@@ -35,7 +35,7 @@ impl Validate for Gateway {
             if !names.insert(port.name.as_str()) {
                 verdict.error(
                     &at_port.field("name"),
-                    format!("{:?} names a second port; name each once in a Gateway", port.name),
+                    format!("{:?} is the name of another port; names must be unique in a Gateway", port.name),
                 );
             }
             let redirects = one.tls.as_ref().is_some_and(|tls| tls.https_redirect);
@@ -116,7 +116,7 @@ fn port(verdict: &mut Verdict, at: &Path<'_>, port: &Port, bind: &str) -> Option
         verdict.check(&at.field("number"), port_number(*number));
     }
     if *target_port > 0 {
-        verdict.error(&at.field("targetPort"), "has no effect in a Gateway; drop it");
+        verdict.error(&at.field("targetPort"), "has no effect in a Gateway; remove it");
     }
     if name.is_empty() {
         verdict.error(&at.field("name"), "is missing; name the port");
@@ -139,9 +139,9 @@ fn tls_fits(verdict: &mut Verdict, at: &Path<'_>, protocol: PortProtocol, tls: O
             let bare =
                 tls.ca_certificates.is_empty() && tls.private_key.is_empty() && tls.server_certificate.is_empty();
             if !protocol.is_http() {
-                verdict.error(at, "is set, but the protocol has no TLS; use HTTPS or TLS, or drop it");
+                verdict.error(at, "is set, but the protocol has no TLS; use HTTPS or TLS, or remove it");
             } else if !passes || !bare {
-                verdict.error(at, "is set, but the protocol is plain HTTP; use HTTPS, or keep httpsRedirect alone");
+                verdict.error(at, "is set, but the protocol is plain HTTP; use HTTPS, or keep only httpsRedirect");
             }
         }
     }

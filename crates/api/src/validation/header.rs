@@ -120,7 +120,7 @@ pub(super) fn value(text: &str) -> Result<(), String> {
 /// The message for a value whose variables do not parse.
 fn unbalanced(text: &str) -> String {
     format!(
-        "{text:?} has a \"%\" that begins or ends no variable; write %NAME% or %NAME(...)%, or %% for the sign itself"
+        "{text:?} has a \"%\" that is not part of a variable; write %NAME% or %NAME(...)%, or %% for a literal percent sign"
     )
 }
 

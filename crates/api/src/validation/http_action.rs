@@ -43,7 +43,7 @@ pub(super) fn http_status(status: i64) -> Result<(), String> {
     if (200..=600).contains(&status) {
         return Ok(());
     }
-    Err(format!("{status} is not a status to answer with; write 200 to 599"))
+    Err(format!("{status} is not a valid response status; write 200 to 599"))
 }
 
 /// Validates a redirect. Only one error is reported, since the errors overlap.
@@ -61,20 +61,20 @@ pub(super) fn redirect(
     let by_prefix = |request: &HttpMatchRequest| matches!(request.uri, None | Some(StringMatch::Prefix(_)));
     let has_port = port.is_some() || derive_port.is_some();
     if port.is_some() && derive_port.is_some() {
-        verdict.error(&at.field("derivePort"), "is set together with port; keep one of both");
+        verdict.error(&at.field("derivePort"), "is set together with port; keep one of them");
     } else if !uri.is_empty() && !prefix_rewrite.is_empty() {
-        verdict.error(&at.field("prefixRewrite"), "is set together with uri; keep one of both");
+        verdict.error(&at.field("prefixRewrite"), "is set together with uri; keep one of them");
     } else if !prefix_rewrite.is_empty() && !matches.iter().all(by_prefix) {
         verdict.error(
             &at.field("prefixRewrite"),
             "replaces a prefix, but not every match is by prefix; match with uri.prefix",
         );
     } else if [uri, prefix_rewrite, authority, scheme].into_iter().all(String::is_empty) && !has_port {
-        verdict.error(at, "leads nowhere else; set uri, prefixRewrite, authority, scheme, port or derivePort");
+        verdict.error(at, "changes nothing; set uri, prefixRewrite, authority, scheme, port or derivePort");
     } else if *redirect_code != 0 && !(300..=399).contains(redirect_code) {
         verdict.error(&at.field("redirectCode"), format!("{redirect_code} is not a redirect; write 300 to 399"));
     } else if !matches!(scheme.as_str(), "" | "http" | "https") {
-        verdict.error(&at.field("scheme"), format!("{scheme:?} is not a scheme here; write http or https"));
+        verdict.error(&at.field("scheme"), format!("{scheme:?} is not supported; write http or https"));
     } else if let Some(port) = port.filter(|port| *port > 0) {
         verdict.check(&at.field("port"), port_number(port));
     }
@@ -93,10 +93,10 @@ pub(super) fn direct_response(verdict: &mut Verdict, at: &Path<'_>, response: Op
     if size > BODY_LIMIT {
         verdict.error(
             &at.field("body"),
-            format!("is {size} bytes long; keep it to {BODY_LIMIT}, as every proxy holds it"),
+            format!("is {size} bytes long; at most {BODY_LIMIT} are allowed because every proxy stores it"),
         );
     } else if size > BODY_WARNING {
-        verdict.warn(&at.field("body"), format!("is {size} bytes long, and every proxy holds it; keep it short"));
+        verdict.warn(&at.field("body"), format!("is {size} bytes long, and every proxy stores it; keep it short"));
     }
     verdict.check(&at.field("status"), http_status(i64::from(*status)));
 }
@@ -114,7 +114,7 @@ pub(super) fn rewrite(verdict: &mut Verdict, at: &Path<'_>, rewrite: Option<&Htt
     };
     let by_regex = &at.field("uriRegexRewrite");
     if !uri.is_empty() {
-        verdict.error(by_regex, "is set together with uri; keep one of both");
+        verdict.error(by_regex, "is set together with uri; keep one of them");
     } else if matches.is_empty() || rewrite.is_empty() {
         let field = if matches.is_empty() { "match" } else { "rewrite" };
         verdict.error(&by_regex.field(field), "is missing; uriRegexRewrite needs match and rewrite");
@@ -157,7 +157,7 @@ pub(super) fn retries(verdict: &mut Verdict, at: &Path<'_>, retries: Option<&Htt
                 &at.field("retryOn"),
                 format!(
                     "{condition:?} is not a retry condition; write HTTP statuses and Envoy's conditions, such as \
-                         503,connect-failure, with commas alone between them"
+                         503,connect-failure, separated by commas without spaces"
                 ),
             );
         }
@@ -189,7 +189,8 @@ pub(super) fn mirrors(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
     for (index, HttpMirrorPolicy { destination: target, percentage }) in route.mirrors.iter().enumerate() {
         let at = list.item(index);
         let Some(target) = target else {
-            verdict.error(&at.field("destination"), "is missing; write the service that gets the copies");
+            verdict
+                .error(&at.field("destination"), "is missing; write the service that receives the mirrored requests");
             continue;
         };
         destination(verdict, &at.field("destination"), target);
@@ -237,7 +238,7 @@ pub(super) fn cors_policy(verdict: &mut Verdict, at: &Path<'_>, policy: Option<&
         let at = &at.field("maxAge");
         verdict.check(at, duration(age));
         if age.as_nanos() % 1_000_000_000 > 0 {
-            verdict.error(at, format!("{age} is too fine; write whole seconds"));
+            verdict.error(at, format!("{age} is not a whole number of seconds"));
         }
     }
 }

@@ -43,7 +43,7 @@ fn delegating(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
         if set {
             verdict.error(
                 &at.field(field),
-                "is set together with delegate, which says where requests go; drop one of both",
+                "is set together with delegate, which determines the route; remove one of them",
             );
         }
     }
@@ -64,13 +64,13 @@ fn one_action(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
             ("directResponse", action == "redirect" && route.direct_response.is_some()),
         ];
         for (field, _) in excluded.into_iter().filter(|(_, set)| *set) {
-            verdict.error(&at.field(field), format!("is set together with {action}; drop one of both"));
+            verdict.error(&at.field(field), format!("is set together with {action}; remove one of them"));
         }
     } else if route.route.is_empty() {
-        verdict.error(at, "says not what becomes of requests; write route, redirect or directResponse");
+        verdict.error(at, "has no action; set route, redirect or directResponse");
     }
     if route.mirror.is_some() && !route.mirrors.is_empty() {
-        verdict.error(&at.field("mirrors"), "is set together with mirror; drop one of both");
+        verdict.error(&at.field("mirrors"), "is set together with mirror; remove one of them");
     }
 }
 

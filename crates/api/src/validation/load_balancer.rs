@@ -33,7 +33,7 @@ pub(super) fn load_balancer(
     if let Some(hash) = hash {
         let at = &at.field("consistentHash");
         if simple.is_some() {
-            verdict.error(at, "is set together with simple; keep one of both");
+            verdict.error(at, "is set together with simple; keep one of them");
         }
         consistent_hash(verdict, at, hash);
     }
@@ -43,11 +43,11 @@ pub(super) fn load_balancer(
     }
     if backend_utilization.is_some() {
         // As in Istio 1.32, whose istiod does not read it.
-        verdict.warn(&at.field("backendUtilization"), "has no effect; requests are balanced as if it were not there");
+        verdict.warn(&at.field("backendUtilization"), "has no effect; requests are balanced as if it were not set");
     }
     let zone_aware = &at.field("zoneAwareLbSetting");
     if locality_lb_setting.is_some() && zone_aware_lb_setting.is_some() {
-        verdict.error(zone_aware, "is set together with localityLbSetting; keep one of both");
+        verdict.error(zone_aware, "is set together with localityLbSetting; keep one of them");
     }
     locality_setting(verdict, &at.field("localityLbSetting"), locality_lb_setting.as_ref(), outlier.is_some());
     zone_aware_setting(verdict, zone_aware, zone_aware_lb_setting.as_ref(), outlier.is_some());
@@ -71,7 +71,7 @@ fn consistent_hash(verdict: &mut Verdict, at: &Path<'_>, hash: &ConsistentHashLb
         );
     }
     if hash.ring_hash.is_some() && hash.maglev.is_some() {
-        verdict.error(&at.field("maglev"), "is set together with ringHash; keep one of both");
+        verdict.error(&at.field("maglev"), "is set together with ringHash; keep one of them");
     }
     if let Some(cookie) = &hash.http_cookie {
         http_cookie(verdict, &at.field("httpCookie"), cookie);
@@ -80,7 +80,7 @@ fn consistent_hash(verdict: &mut Verdict, at: &Path<'_>, hash: &ConsistentHashLb
         let at = &at.field("minimumRingSize");
         verdict.warn(at, "is deprecated; use ringHash.minimumRingSize");
         if hash.ring_hash.is_some() || hash.maglev.is_some() {
-            verdict.error(at, "is set together with ringHash or maglev; drop it");
+            verdict.error(at, "is set together with ringHash or maglev; remove it");
         }
     }
     if let Some(maglev) = &hash.maglev {
@@ -116,13 +116,13 @@ fn http_cookie(verdict: &mut Verdict, at: &Path<'_>, cookie: &HttpCookie) {
 /// Validates the slow start of new endpoints.
 fn warmup(verdict: &mut Verdict, at: &Path<'_>, warmup: &WarmupConfiguration) {
     let WarmupConfiguration { duration: time, minimum_percent, aggression } = warmup;
-    let outcome = time.map_or_else(|| Err("is missing; write how long an endpoint is spared".to_owned()), duration);
+    let outcome = time.map_or_else(|| Err("is missing; write the duration of the warmup".to_owned()), duration);
     verdict.check(&at.field("duration"), outcome);
     if let Some(percent) = minimum_percent.filter(|percent| *percent > 100.0) {
-        verdict.error(&at.field("minimumPercent"), format!("{percent} is more than all; write at most 100"));
+        verdict.error(&at.field("minimumPercent"), format!("{percent} is too large; write at most 100"));
     }
     if let Some(aggression) = aggression.filter(|aggression| *aggression <= 0.0) {
-        verdict.error(&at.field("aggression"), format!("{aggression} is no slope; write more than 0"));
+        verdict.error(&at.field("aggression"), format!("{aggression} is not positive; write more than 0"));
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn locality_setting(
         return;
     };
     if !distribute.is_empty() && !failover.is_empty() {
-        verdict.error(&at.field("failover"), "is set together with distribute; keep one of both");
+        verdict.error(&at.field("failover"), "is set together with distribute; keep one of them");
         return;
     }
     let topology = failover_priority.iter().position(|label| TOPOLOGY_LABELS.contains(&label.as_str()));
@@ -51,7 +51,10 @@ pub(super) fn zone_aware_setting(
     let labels = at.field("failoverPriority");
     for (index, label) in failover_priority.iter().enumerate() {
         if TOPOLOGY_LABELS.contains(&label.as_str()) {
-            verdict.error(&labels.item(index), "is a topology label, and zones are kept to without it; drop it");
+            verdict.error(
+                &labels.item(index),
+                "is a topology label, but the load balancer prefers zones without it; remove it",
+            );
         }
     }
     outlier_detection_for_failover(verdict, at, failover, failover_priority, has_outlier_detection);
@@ -70,7 +73,7 @@ fn outlier_detection_for_failover(
         return;
     }
     let field = if failover.is_empty() { "failoverPriority" } else { "failover" };
-    verdict.warn(&at.field(field), "does nothing without outlierDetection, which tells what failed; set it too");
+    verdict.warn(&at.field(field), "has no effect without outlierDetection, which detects failures; set it too");
 }
 
 /// Validates the failover between regions.
@@ -78,11 +81,11 @@ fn regions(verdict: &mut Verdict, at: &Path<'_>, failover: &[Failover]) {
     for (index, Failover { from, to }) in failover.iter().enumerate() {
         let at = &at.item(index);
         if from == to {
-            verdict.error(&at.field("to"), format!("{to:?} is the region that fails; write another"));
+            verdict.error(&at.field("to"), format!("{to:?} is the same region as from; write another"));
         }
         for (field, region) in [("from", from), ("to", to)] {
             if region.contains('/') {
-                verdict.error(&at.field(field), format!("{region:?} is more than a region; write the region alone"));
+                verdict.error(&at.field(field), format!("{region:?} is more than a region; write only the region"));
             }
             if region.contains('*') {
                 verdict.error(&at.field(field), format!("{region:?} has a wildcard; write the name of a region"));
@@ -99,14 +102,13 @@ fn distribution(verdict: &mut Verdict, at: &Path<'_>, distribute: &[Distribute])
         let shares = item.field("to");
         for (locality, share) in to {
             if !(1..=100).contains(share) {
-                verdict.error(&shares.field(locality), format!("{share} is not a share; write 1 to 100"));
+                verdict.error(&shares.field(locality), format!("{share} is not a valid weight; write 1 to 100"));
                 return false;
             }
         }
         let total: u64 = to.values().map(|share| u64::from(*share)).sum();
         if total != 100 {
-            verdict
-                .error(&shares, format!("adds up to {total}; the shares of a locality's traffic must add up to 100"));
+            verdict.error(&shares, format!("adds up to {total}; the weights of a locality must add up to 100"));
             return false;
         }
         let mut targets = Localities::default();
@@ -145,7 +147,7 @@ impl<'a> Localities<'a> {
         if region.is_empty() || zone == Some("") || subzone == Some("") {
             return Err(format!("{locality:?} has an empty part; write region, region/zone or region/zone/subzone"));
         }
-        let overlap = || Err(format!("{locality:?} is covered by a locality before it; drop one of both"));
+        let overlap = || Err(format!("{locality:?} is covered by a locality before it; remove one of them"));
         if self.regions.contains_key("*") {
             return overlap();
         }

@@ -82,7 +82,7 @@ fn detection_timeout(timeout: Option<Duration>) -> Result<(), String> {
     if timeout.as_nanos() % 1_000_000 == 0 {
         return Ok(());
     }
-    Err(format!("{timeout} is too fine; write whole milliseconds"))
+    Err(format!("{timeout} is not a whole number of milliseconds"))
 }
 
 /// Validates the hosts of service settings.
@@ -116,7 +116,7 @@ fn trust_domain(domain: &str) -> Result<(), String> {
 /// Validates TLS within the mesh.
 fn mesh_tls(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&TlsConfig>) {
     if tls.is_some_and(|tls| !tls.ecdh_curves.is_empty()) {
-        verdict.error(&at.field("ecdhCurves"), "cannot be chosen within the mesh; set them in tlsDefaults");
+        verdict.error(&at.field("ecdhCurves"), "cannot be set for traffic within the mesh; set them in tlsDefaults");
     }
 }
 
@@ -128,7 +128,7 @@ fn curves(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&TlsConfig>) {
         if !curve.is_empty() && !ECDH_CURVES.contains(&curve.as_str()) {
             verdict.warn(&at.item(index), format!("{curve:?} is not one of {}", ECDH_CURVES.join(", ")));
         } else if curves.iter().take(index).any(|other| other == curve) {
-            verdict.warn(&at.item(index), format!("{curve:?} stands twice"));
+            verdict.warn(&at.item(index), format!("{curve:?} is listed twice"));
         }
     }
 }
@@ -158,7 +158,7 @@ fn inbound_retries(verdict: &mut Verdict, at: &Path<'_>, policy: Option<&HttpRet
         ("retryIgnorePreviousHosts", policy.retry_ignore_previous_hosts.is_some()),
     ];
     for (field, _) in ignored.into_iter().filter(|(_, set)| *set) {
-        verdict.warn(&at.field(field), "does nothing here, for there is one application to try");
+        verdict.warn(&at.field(field), "has no effect because there is only one application to retry");
     }
 }
 

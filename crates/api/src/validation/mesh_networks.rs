@@ -28,7 +28,7 @@ pub fn validate_mesh_networks(networks: &MeshNetworks) -> Verdict {
 fn network_endpoints(verdict: &mut Verdict, at: &Path<'_>, endpoints: &NetworkEndpoints) {
     let NetworkEndpoints { from_cidr, from_registry } = endpoints;
     if from_cidr.is_some() && from_registry.is_some() {
-        verdict.error(at, "has both fromCidr and fromRegistry; keep one of both");
+        verdict.error(at, "has both fromCidr and fromRegistry; keep one of them");
     }
     if let Some(range) = from_cidr {
         verdict.check(&at.field("fromCidr"), ip_or_cidr(range));
@@ -42,7 +42,7 @@ fn network_endpoints(verdict: &mut Verdict, at: &Path<'_>, endpoints: &NetworkEn
 fn network_gateway(verdict: &mut Verdict, at: &Path<'_>, gateway: &IstioNetworkGateway) {
     let IstioNetworkGateway { registry_service_name, address, port, locality: _ } = gateway;
     if registry_service_name.is_some() && address.is_some() {
-        verdict.error(at, "has both registryServiceName and address; keep one of both");
+        verdict.error(at, "has both registryServiceName and address; keep one of them");
     }
     if let Some(name) = registry_service_name {
         verdict.check(&at.field("registryServiceName"), fqdn(name));

@@ -178,7 +178,7 @@ pub(super) fn duration(duration: Duration) -> Result<(), String> {
         return Err(format!("{duration} is too short; write at least 1ms"));
     }
     if duration.as_nanos() % 1_000_000 != 0 {
-        return Err(format!("{duration} is too fine; write whole milliseconds"));
+        return Err(format!("{duration} is not a whole number of milliseconds"));
     }
     Ok(())
 }

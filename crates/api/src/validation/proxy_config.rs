@@ -66,7 +66,7 @@ pub(super) fn proxy_config(verdict: &mut Verdict, at: &Path<'_>, config: &ProxyC
 fn service_name(verdict: &mut Verdict, at: &Path<'_>, config: &ProxyConfig) {
     match (&config.service_cluster, config.tracing_service_name) {
         (Some(_), Some(_)) => {
-            verdict.error(&at.field("serviceCluster"), "is set together with tracingServiceName; keep one of both");
+            verdict.error(&at.field("serviceCluster"), "is set together with tracingServiceName; keep one of them");
         }
         (Some(name), None) if name.is_empty() => verdict.error(&at.field("serviceCluster"), "is empty; write a name"),
         (None, None) => verdict.error(&at.field("serviceCluster"), "is missing, and so is tracingServiceName"),
@@ -81,7 +81,7 @@ fn drain_duration(duration: Option<Duration>) -> Result<(), String> {
     if duration == Duration::from_secs(duration.as_secs()) {
         return Ok(());
     }
-    Err(format!("{duration} is too fine; write whole seconds"))
+    Err(format!("{duration} is not a whole number of seconds"))
 }
 
 /// A host and a port.
@@ -134,7 +134,7 @@ fn private_key_provider(verdict: &mut Verdict, at: &Path<'_>, provider: &Private
     let (field, poll_delay) = match (&provider.cryptomb, &provider.qat) {
         (Some(cryptomb), None) => ("cryptomb", cryptomb.poll_delay),
         (None, Some(qat)) => ("qat", qat.poll_delay),
-        (Some(_), Some(_)) => return verdict.error(at, "has both cryptomb and qat; keep one of both"),
+        (Some(_), Some(_)) => return verdict.error(at, "has both cryptomb and qat; keep one of them"),
         (None, None) => return verdict.error(at, "is empty; set cryptomb or qat"),
     };
     if poll_delay.is_none_or(Duration::is_zero) {

@@ -110,7 +110,7 @@ pub(super) fn check(expression: &str) -> Result<(), Fault> {
             '(' => outer.push(std::mem::replace(&mut group, Group { captures: true, ..Group::default() })),
             ')' => {
                 let Some(parent) = outer.pop() else {
-                    return fault("a parenthesis is closed that was not opened", before);
+                    return fault("unexpected closing parenthesis", before);
                 };
                 let mut closed = std::mem::replace(&mut group, parent);
                 closed.settle();
@@ -135,7 +135,7 @@ pub(super) fn check(expression: &str) -> Result<(), Fault> {
         }
         after_operator = is_operator;
     }
-    if outer.is_empty() { Ok(()) } else { fault("a parenthesis is not closed", "") }
+    if outer.is_empty() { Ok(()) } else { fault("missing closing parenthesis", "") }
 }
 
 /// The text without a leading `character`.
@@ -156,7 +156,7 @@ fn operator<'a>(
         rest = remaining;
         let most = bounds.most.unwrap_or(0);
         if bounds.least > REPEAT_LIMIT || most > REPEAT_LIMIT || bounds.most.is_some_and(|most| bounds.least > most) {
-            return fault("a repeat count is above 1000, or its bounds are the wrong way round", text);
+            return fault("a repeat count exceeds 1000, or its minimum exceeds its maximum", text);
         }
         count = Some(bounds);
     }
@@ -239,7 +239,7 @@ pub(super) fn flags(text: &str) -> Result<(bool, &str), Fault> {
             _ => break,
         }
     }
-    fault("RE2 has no such group", text)
+    fault("RE2 does not support this kind of group", text)
 }
 
 /// Parses an escape outside a class; returns whether the result can be repeated, and the rest.
@@ -247,7 +247,7 @@ pub(super) fn outside_escape(text: &str) -> Result<(bool, &str), Fault> {
     let inner = text.strip_prefix('\\').unwrap_or(text);
     match inner.chars().next() {
         Some(kind @ ('A' | 'b' | 'B' | 'z')) => Ok((true, after(inner, kind))),
-        Some('C') => fault("RE2 has no such escape here", text),
+        Some('C') => fault("RE2 does not support this escape in a character class", text),
         Some('Q') => {
             let quoted = after(inner, 'Q');
             let (literal, rest) = quoted.split_once("\\E").unwrap_or((quoted, ""));
@@ -274,7 +274,7 @@ fn class_escape(text: &str) -> Result<Option<&str>, Fault> {
 
 /// Reads the name of a Unicode class.
 fn unicode_class<'a>(text: &str, name: &'a str) -> Result<&'a str, Fault> {
-    let wrong = "there is no such Unicode class";
+    let wrong = "unknown Unicode class";
     let (name, rest) = match name.strip_prefix('{') {
         Some(braced) => match braced.split_once('}') {
             Some((name, rest)) => (name.strip_prefix('^').unwrap_or(name), rest),
@@ -301,7 +301,7 @@ fn is_unicode_class(name: &str) -> bool {
 /// Parses an escape for a single character.
 fn character_escape(text: &str) -> Result<(char, &str), Fault> {
     let Some(inner) = text.strip_prefix('\\').filter(|inner| !inner.is_empty()) else {
-        return fault("the expression ends in a backslash", "");
+        return fault("the expression ends with a backslash", "");
     };
     let kind = inner.chars().next().unwrap_or('\\');
     let rest = after(inner, kind);
@@ -318,7 +318,7 @@ fn character_escape(text: &str) -> Result<(char, &str), Fault> {
         _ if kind.is_ascii() && !kind.is_ascii_alphanumeric() => Some((kind, rest)),
         _ => None,
     };
-    meant.map_or_else(|| fault("RE2 has no such escape", text), Ok)
+    meant.map_or_else(|| fault("RE2 does not support this escape", text), Ok)
 }
 
 /// Reads up to three octal digits.
@@ -369,7 +369,7 @@ pub(super) fn class(text: &str, last_name: Option<usize>) -> Result<&str, Fault>
             let name = named.strip_prefix('^').unwrap_or(named);
             let after = |class: &&str| name.strip_prefix(*class)?.strip_prefix(":]");
             let Some(after) = POSIX_CLASSES.iter().find_map(after) else {
-                return fault("there is no such class of characters", rest);
+                return fault("unknown character class", rest);
             };
             rest = after;
             continue;
@@ -386,7 +386,7 @@ pub(super) fn class(text: &str, last_name: Option<usize>) -> Result<&str, Fault>
             let (high, after_high) = class_character(high, text)?;
             rest = after_high;
             if high < low {
-                return fault("a range of characters is the wrong way round", range);
+                return fault("the start of a character range exceeds its end", range);
             }
         }
     }
@@ -395,7 +395,7 @@ pub(super) fn class(text: &str, last_name: Option<usize>) -> Result<&str, Fault>
 /// Parses one character of a class; `class` is the whole class, for the message.
 fn class_character<'a>(text: &'a str, class: &str) -> Result<(char, &'a str), Fault> {
     match text.chars().next() {
-        None => fault("a bracket is not closed", class),
+        None => fault("missing closing bracket", class),
         Some('\\') => character_escape(text),
         Some(character) => Ok((character, after(text, character))),
     }

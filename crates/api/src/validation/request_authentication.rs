@@ -74,7 +74,7 @@ fn jwt_rule(verdict: &mut Verdict, at: &Path<'_>, rule: &JwtRule) {
 
 /// The URL of keys.
 fn jwks_address(uri: &str) -> Result<(), String> {
-    let fault = |why: &str| Err(format!("{uri:?} is not an address of keys: {why}"));
+    let fault = |why: &str| Err(format!("{uri:?} is not a valid URI for a JSON Web Key Set: {why}"));
     let parsed = match uri.parse::<hyper::Uri>() {
         Ok(parsed) => parsed,
         Err(error) => return fault(&error.to_string()),
@@ -84,7 +84,7 @@ fn jwks_address(uri: &str) -> Result<(), String> {
         Some(_) | None => return fault("write http:// or https:// and a host"),
     }
     if parsed.host().is_none_or(str::is_empty) {
-        return fault("it names no host");
+        return fault("it has no host");
     }
     Ok(())
 }
@@ -93,7 +93,7 @@ fn jwks_address(uri: &str) -> Result<(), String> {
 fn inline_keys(verdict: &mut Verdict, at: &Path<'_>, jwks: &str) {
     let keys = match parse_keys(jwks) {
         Ok(keys) => keys,
-        Err(why) => return verdict.error(at, format!("is no set of JSON Web Keys: {why}")),
+        Err(why) => return verdict.error(at, format!("is not a JSON Web Key Set: {why}")),
     };
     for (index, key) in keys.iter().enumerate() {
         let is_private = key.get("d").is_some() || key.get("kty").and_then(Value::as_str) == Some("oct");

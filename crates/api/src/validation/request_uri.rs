@@ -35,7 +35,7 @@ fn split_scheme(url: &str) -> Result<(String, &str), &'static str> {
     };
     let end = url.char_indices().find(|found| !is_part(*found));
     match end {
-        Some((0, ':')) => Err("has nothing before the first colon, where a scheme should be"),
+        Some((0, ':')) => Err("has an empty scheme before the first colon"),
         Some((at, ':')) => {
             let (scheme, rest) = url.split_at(at);
             Ok((scheme.to_ascii_lowercase(), rest.strip_prefix(':').expect("the scheme ends at a colon")))
@@ -51,7 +51,7 @@ fn check_authority(authority: &str) -> Result<(), &'static str> {
             let is_allowed =
                 |byte: u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte) || !byte.is_ascii();
             if !user.bytes().all(is_allowed) {
-                return Err("names a user with characters that must be escaped");
+                return Err("has a user name with characters that must be escaped");
             }
             check_escapes(user)?;
             host
@@ -67,7 +67,7 @@ fn check_authority(authority: &str) -> Result<(), &'static str> {
     };
     let is_port = |port: &str| port.is_empty() || port.strip_prefix(':').is_some_and(is_number);
     if !is_port(port) {
-        return Err("has a port that is no number");
+        return Err("has a port that is not a number");
     }
     if !host.starts_with('[') && name.contains(':') {
         return Err("has several colons in its host; write an IPv6 address in brackets");
@@ -75,7 +75,7 @@ fn check_authority(authority: &str) -> Result<(), &'static str> {
     let is_foreign = |byte: u8| byte == b' ' || b"#%/?@\\^`{|}".contains(&byte);
     // In brackets, a zone may be escaped.
     if name.bytes().any(|byte| is_foreign(byte) && !(byte == b'%' && host.starts_with('['))) {
-        return Err("has characters in its host that no host has");
+        return Err("has invalid characters in its host");
     }
     check_escapes(name)
 }
@@ -92,7 +92,7 @@ fn check_escapes(text: &str) -> Result<(), &'static str> {
         let mut bytes = part.bytes();
         hex(bytes.next()) && hex(bytes.next())
     });
-    if complete { Ok(()) } else { Err("has a percent sign that no two hex digits follow") }
+    if complete { Ok(()) } else { Err("has a percent sign that is not followed by two hex digits") }
 }
 
 #[cfg(test)]

@@ -23,8 +23,7 @@ pub(super) fn policy_selector(verdict: &mut Verdict, at: &Path<'_>, selector: Op
 
 fn selector_labels(verdict: &mut Verdict, at: &Path<'_>, labels: &BTreeMap<String, String>) {
     if labels.is_empty() {
-        verdict
-            .warn(at, "is empty, so every workload of the namespace is selected; name labels if only some are meant");
+        verdict.warn(at, "is empty, so every workload of the namespace is selected; set labels to select only some");
     }
     for (key, value) in labels {
         if key.is_empty() {
@@ -58,7 +57,7 @@ pub(super) fn export_to(verdict: &mut Verdict, at: &Path<'_>, entries: &[String]
         let at = &at.item(index);
         let meant = if entry == "." { namespace } else { entry };
         if seen.contains(meant) {
-            verdict.error(at, format!("{entry:?} names the namespace {meant:?} a second time; name each once"));
+            verdict.error(at, format!("{entry:?} repeats the namespace {meant:?}; list each once"));
             continue;
         }
         let good = match meant {
@@ -69,21 +68,21 @@ pub(super) fn export_to(verdict: &mut Verdict, at: &Path<'_>, entries: &[String]
         if good {
             seen.insert(meant);
         } else if meant == "~" {
-            verdict.error(at, "\"~\" (no one) is for services only; write \".\", \"*\" or a namespace");
+            verdict.error(at, "\"~\" (none) is for services only; write \".\", \"*\" or a namespace");
         } else {
             verdict.error(at, format!("{entry:?} is not a namespace; write \".\", \"*\" or the name of a namespace"));
         }
     }
     if rule == ExportRule::OwnNamespace && !seen.is_empty() && (seen.len() > 1 || !seen.contains(namespace)) {
         verdict
-            .error(at, "goes beyond the own namespace, but workloadSelector is set; write [\".\"] or drop one of both");
+            .error(at, "exports to other namespaces, but workloadSelector is set; write [\".\"] or remove one of them");
     }
     if entries.len() > 1 {
         if seen.contains("*") {
-            verdict.error(at, "holds \"*\" (all) and more; write [\"*\"] alone");
+            verdict.error(at, "has entries besides \"*\" (all); write only [\"*\"]");
         }
         if seen.contains("~") {
-            verdict.error(at, "holds \"~\" (no one) and more; write [\"~\"] alone");
+            verdict.error(at, "has entries besides \"~\" (none); write only [\"~\"]");
         }
     }
 }

@@ -32,7 +32,8 @@ pub(super) fn server_tls(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSe
         ServerTlsMode::IstioMutual => mesh_certificates(verdict, at, tls),
         ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough => {
             for field in certificate_fields(tls) {
-                verdict.warn(&at.field(field), format!("goes unused, as mode {} does not end TLS", tls.mode));
+                verdict
+                    .warn(&at.field(field), format!("has no effect because mode {} does not terminate TLS", tls.mode));
             }
             one_source(verdict, at, tls);
             if !tls.ca_crl.is_empty() && !tls.credential_name.is_empty() {
@@ -61,9 +62,9 @@ fn ciphers(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     let list = at.field("cipherSuites");
     for (index, suite) in tls.cipher_suites.iter().enumerate() {
         if !is_cipher_suite(suite) {
-            verdict.warn(&list.item(index), format!("{suite:?} is not a cipher suite and goes unused"));
+            verdict.warn(&list.item(index), format!("{suite:?} is not a cipher suite and is ignored"));
         } else if !seen.insert(suite.as_str()) {
-            verdict.warn(&list.item(index), format!("{suite:?} is named a second time"));
+            verdict.warn(&list.item(index), format!("{suite:?} is listed twice"));
         }
     }
 }
@@ -93,7 +94,7 @@ fn certificate_fields(tls: &ServerTlsSettings) -> impl Iterator<Item = &'static 
 /// Rejects certificates in addition to those of the mesh.
 fn mesh_certificates(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     for field in certificate_fields(tls).filter(|field| *field != "caCrl") {
-        verdict.error(&at.field(field), "is set, but mode ISTIO_MUTUAL takes the mesh's own certificates; drop it");
+        verdict.error(&at.field(field), "is set, but mode ISTIO_MUTUAL uses the certificates of the mesh; remove it");
     }
 }
 
@@ -118,7 +119,7 @@ fn one_source(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
 fn certificate_files(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     let mode = tls.mode;
     if mode != ServerTlsMode::Simple && tls.ca_certificates.is_empty() {
-        verdict.error(&at.field("caCertificates"), format!("is missing; mode {mode} checks clients with it"));
+        verdict.error(&at.field("caCertificates"), format!("is missing; mode {mode} requires it to verify clients"));
     }
     let list = at.field("tlsCertificates");
     if tls.tls_certificates.len() > 2 {
@@ -141,6 +142,6 @@ fn certificate_files(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettin
         }
     }
     if !tls.ca_crl.is_empty() && mode == ServerTlsMode::Simple {
-        verdict.error(&at.field("caCrl"), "is set, but mode SIMPLE checks no clients; drop it, or use MUTUAL");
+        verdict.error(&at.field("caCrl"), "is set, but mode SIMPLE does not verify clients; remove it, or use MUTUAL");
     }
 }

@@ -24,7 +24,7 @@ impl Validate for ServiceEntry {
         let spec = Path::root("spec");
         workload_selector(&mut verdict, &spec.field("workloadSelector"), self.workload_selector.as_ref());
         if self.workload_selector.is_some() && !self.endpoints.is_empty() {
-            verdict.error(&spec.field("endpoints"), "is set together with workloadSelector; keep one of both");
+            verdict.error(&spec.field("endpoints"), "is set together with workloadSelector; keep one of them");
         }
         hosts(&mut verdict, &spec.field("hosts"), self);
         addresses(&mut verdict, &spec.field("addresses"), self);
@@ -40,7 +40,7 @@ impl Validate for ServiceEntry {
         if self.resolution != Resolution::None && self.hosts.len() > 1 && self.ports.iter().any(is_opaque) {
             verdict.error(
                 &spec.field("hosts"),
-                "holds several hosts, which a port without HTTP or TLS cannot tell apart; write a ServiceEntry for each",
+                "has several hosts, which are indistinguishable on a port without HTTP or TLS; write a ServiceEntry for each",
             );
         }
         export_to(
@@ -71,7 +71,7 @@ fn hosts(verdict: &mut Verdict, at: &Path<'_>, entry: &ServiceEntry) {
     for (index, host) in entry.hosts.iter().enumerate() {
         let at = &at.item(index);
         if host == "*" {
-            verdict.error(at, "\"*\" would claim every host; write a domain, such as \"*.example.com\"");
+            verdict.error(at, "\"*\" would match every host; write a domain, such as \"*.example.com\"");
             continue;
         }
         verdict.check(at, wildcard_domain(host));
@@ -105,10 +105,11 @@ fn ports(verdict: &mut Verdict, at: &Path<'_>, entry: &ServiceEntry, meta: &Obje
         let ServicePort { number, protocol, name, target_port } = port;
         let at = &at.item(index);
         if !names.insert(name.as_str()) {
-            verdict.error(&at.field("name"), format!("{name:?} names a second port; name each once"));
+            verdict.error(&at.field("name"), format!("{name:?} is the name of another port; names must be unique"));
         }
         if !numbers.insert(*number) {
-            verdict.error(&at.field("number"), format!("{number} is the number of a second port; write each once"));
+            verdict
+                .error(&at.field("number"), format!("{number} is the number of another port; numbers must be unique"));
         }
         verdict.check(&at.field("name"), port_name(name));
         verdict.check(&at.field("number"), port_number(*number));
@@ -119,7 +120,7 @@ fn ports(verdict: &mut Verdict, at: &Path<'_>, entry: &ServiceEntry, meta: &Obje
         if !addressed && matches!(protocol.as_str(), "" | "TCP") {
             verdict.warn(
                 &at.field("protocol"),
-                "is TCP or left to detection, so an address alone tells whom a connection is for; set spec.addresses",
+                "is TCP or detected, so only the address of a connection identifies the service; set spec.addresses",
             );
         }
     }
@@ -130,11 +131,11 @@ fn unresolved(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry) {
     if !entry.endpoints.is_empty() {
         verdict.error(
             &spec.field("endpoints"),
-            "is set, but resolution NONE uses no endpoints; use STATIC or DNS, or drop them",
+            "is set, but resolution NONE uses no endpoints; use STATIC or DNS, or remove them",
         );
     }
     if entry.workload_selector.is_some() {
-        verdict.warn(&spec.field("workloadSelector"), "goes unused with resolution NONE; use STATIC");
+        verdict.warn(&spec.field("workloadSelector"), "has no effect with resolution NONE; use STATIC");
     }
 }
 
@@ -156,12 +157,12 @@ fn dns(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry) {
     {
         verdict.error(
             &hosts_at.item(index),
-            format!("{host:?} cannot be asked of DNS; write a full domain name, or set endpoints"),
+            format!("{host:?} cannot be resolved by DNS; write a full domain name, or set endpoints"),
         );
     }
     let endpoints_at = spec.field("endpoints");
     if resolution == Resolution::DnsRoundRobin && entry.endpoints.len() > 1 {
-        verdict.error(&endpoints_at, format!("holds several endpoints; resolution {resolution} takes one at most"));
+        verdict.error(&endpoints_at, format!("has several endpoints; resolution {resolution} allows at most one"));
     }
     let names = port_names(entry);
     for (index, endpoint) in entry.endpoints.iter().enumerate() {
@@ -169,7 +170,7 @@ fn dns(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry) {
     }
     let has_tcp = entry.ports.iter().any(|port| PortProtocol::parse(&port.protocol).is_some_and(PortProtocol::is_tcp));
     if !entry.addresses.is_empty() && entry.hosts.len() > 1 && has_tcp {
-        verdict.warn(&hosts_at, "holds several hosts, which a TCP port with an address cannot tell apart");
+        verdict.warn(&hosts_at, "has several hosts, which are indistinguishable on a TCP port with an address");
     }
 }
 
@@ -192,15 +193,17 @@ fn dynamic_dns(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry, met
     let hosts_at = spec.field("hosts");
     for (index, host) in entry.hosts.iter().enumerate() {
         if !is_wildcard(host) {
-            verdict
-                .error(&hosts_at.item(index), format!("{host:?} is no wildcard; use resolution DNS for single hosts"));
+            verdict.error(
+                &hosts_at.item(index),
+                format!("{host:?} is not a wildcard; use resolution DNS for single hosts"),
+            );
         }
     }
     for (field, is_empty) in [("addresses", entry.addresses.is_empty()), ("endpoints", entry.endpoints.is_empty())] {
         if !is_empty {
             verdict.error(
                 &spec.field(field),
-                "is set, but resolution DYNAMIC_DNS asks for each request's own host; drop it",
+                "is set, but resolution DYNAMIC_DNS resolves the host of each request; remove it",
             );
         }
     }
@@ -212,7 +215,10 @@ fn dynamic_dns(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry, met
                 let at = ports_at.item(index);
                 verdict.error(
                     &at.field("protocol"),
-                    format!("{:?} does not name the host of each request; use HTTP, HTTP2, GRPC or TLS", port.protocol),
+                    format!(
+                        "{:?} does not provide the host of each request; use HTTP, HTTP2, GRPC or TLS",
+                        port.protocol
+                    ),
                 );
             }
         }

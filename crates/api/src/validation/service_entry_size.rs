@@ -43,7 +43,7 @@ pub(super) fn warn_of_cuts(verdict: &mut Verdict, spec: &Path<'_>, entry: &Servi
     let mut warn = |field: &str, length: usize, served: usize, most: usize| {
         if served < length {
             let message = format!(
-                "holds {length} elements, of which only the first {served} are served: with {ports} ports they would make more \
+                "has {length} elements, of which only the first {served} are served: with {ports} ports there would be more \
                  than {most} in all; write several ServiceEntries"
             );
             verdict.warn(&spec.field(field), message);

@@ -79,7 +79,7 @@ fn ingress(verdict: &mut Verdict, at: &Path<'_>, listeners: &[IstioIngressListen
         if let Some(tls) = tls {
             let at = &at.field("tls");
             if !protocol.is_some_and(PortProtocol::is_tls) {
-                verdict.error(at, "is set, but the protocol has no TLS; use HTTPS or TLS, or drop it");
+                verdict.error(at, "is set, but the protocol has no TLS; use HTTPS or TLS, or remove it");
             }
             ingress_tls(verdict, at, tls);
         }
@@ -89,7 +89,7 @@ fn ingress(verdict: &mut Verdict, at: &Path<'_>, listeners: &[IstioIngressListen
         if has_http && !protocol.is_some_and(PortProtocol::is_http) {
             verdict.warn(
                 &pool_at.field("http"),
-                format!("goes unused, as port {} speaks {:?} and not HTTP", port.number, port.protocol),
+                format!("has no effect because the protocol of port {} is {:?}, not HTTP", port.number, port.protocol),
             );
         }
     }
@@ -99,7 +99,7 @@ fn ingress(verdict: &mut Verdict, at: &Path<'_>, listeners: &[IstioIngressListen
 fn common_port(verdict: &mut Verdict, at: &Path<'_>, port: &SidecarPort) {
     let SidecarPort { number: _, protocol, name, target_port } = port;
     if *target_port > 0 {
-        verdict.error(&at.field("targetPort"), "has no effect in a Sidecar; drop it");
+        verdict.error(&at.field("targetPort"), "has no effect in a Sidecar; remove it");
     }
     if !name.is_empty() {
         verdict.check(&at.field("name"), port_name(name));
@@ -110,7 +110,8 @@ fn common_port(verdict: &mut Verdict, at: &Path<'_>, port: &SidecarPort) {
 /// Rejects a port number that another listener uses.
 fn unique_number(verdict: &mut Verdict, port_at: &Path<'_>, seen: &mut BTreeSet<u32>, number: u32) {
     if !seen.insert(number) {
-        verdict.error(&port_at.field("number"), format!("{number} is the port of a second listener; write each once"));
+        verdict
+            .error(&port_at.field("number"), format!("{number} is the port of another listener; ports must be unique"));
     }
 }
 
@@ -145,7 +146,7 @@ fn ingress_tls(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
         ("tlsCertificates", !tls.tls_certificates.is_empty()),
     ];
     for (field, _) in unsupported.into_iter().filter(|(_, set)| *set) {
-        verdict.error(&at.field(field), "is not supported in a Sidecar; drop it");
+        verdict.error(&at.field(field), "is not supported in a Sidecar; remove it");
     }
     if matches!(tls.mode, ServerTlsMode::IstioMutual | ServerTlsMode::AutoPassthrough) {
         verdict.error(&at.field("mode"), format!("{} is not supported in a Sidecar; use SIMPLE or MUTUAL", tls.mode));
@@ -166,8 +167,10 @@ fn egress(verdict: &mut Verdict, at: &Path<'_>, listeners: &[IstioEgressListener
             if port.number != 0 {
                 unique_number(verdict, port_at, &mut numbers, port.number);
             } else if !sockets.insert(bind.as_str()) {
-                verdict
-                    .error(&at.field("bind"), format!("{bind:?} is the socket of a second listener; write each once"));
+                verdict.error(
+                    &at.field("bind"),
+                    format!("{bind:?} is the socket of another listener; sockets must be unique"),
+                );
             }
         } else if index + 1 != listeners.len() {
             verdict.error(port_at, "is missing; only the last listener may be for all ports");
@@ -242,13 +245,12 @@ fn repeated_hosts(verdict: &mut Verdict, at: &Path<'_>, hosts: &[String], own_na
         let known = seen.entry(namespace).or_default();
         let repeats = if host == "*" { !known.is_empty() } else { known.contains(host) || known.contains("*") };
         if repeats {
-            verdict
-                .warn(&at.item(index), format!("{text:?} is covered by, or covers, a host before it; write each once"));
+            verdict.warn(&at.item(index), format!("{text:?} overlaps with an earlier host; write each once"));
         }
         known.insert(host);
     }
     if seen.len() > 1 && seen.get("*").is_some_and(|known| known.contains("*")) {
-        verdict.warn(at, "holds \"*/*\", which is everything, and more; drop the rest");
+        verdict.warn(at, "has entries besides \"*/*\", which matches everything; remove the rest");
     }
 }
 
@@ -259,7 +261,7 @@ fn outbound_policy(verdict: &mut Verdict, at: &Path<'_>, policy: Option<&Outboun
     };
     let at = &at.field("egressProxy");
     if *mode != OutboundTrafficPolicyMode::AllowAny {
-        verdict.error(at, "is set, but the mode is not ALLOW_ANY, so nothing would go through it; change one of both");
+        verdict.error(at, "is set, but the mode is not ALLOW_ANY, so it would receive no traffic; change one of them");
         return;
     }
     if let Err(reason) = fqdn(&proxy.host) {

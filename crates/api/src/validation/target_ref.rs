@@ -24,7 +24,7 @@ pub(super) fn attachment(
     let set = [selector.is_some(), target_ref.is_some(), !target_refs.is_empty()];
     if set.into_iter().filter(|set| *set).count() > 1 {
         verdict
-            .error(&spec.field("targetRefs"), "is not the only one that is set of selector, targetRef and targetRefs");
+            .error(&spec.field("targetRefs"), "is set together with another one of selector, targetRef and targetRefs");
     }
     policy_selector(verdict, &spec.field("selector"), selector);
     if let Some(target) = target_ref {
@@ -43,12 +43,14 @@ fn target_reference(verdict: &mut Verdict, at: &Path<'_>, target: &PolicyTargetR
         verdict.error(&at.field("name"), "is missing");
     }
     if !namespace.is_empty() {
-        verdict
-            .error(&at.field("namespace"), "is set, but policies are for objects of their own namespace; leave it out");
+        verdict.error(
+            &at.field("namespace"),
+            "is set, but policies apply only to objects of their own namespace; remove it",
+        );
     }
     let group = if group.is_empty() { "core" } else { group };
     if !TARGETS.contains(&(group, kind)) {
         let known: Vec<String> = TARGETS.iter().map(|(group, kind)| format!("{kind} ({group})")).collect();
-        verdict.error(at, format!("is of kind {kind:?} ({group}); a policy can be for {}", known.join(", ")));
+        verdict.error(at, format!("is of kind {kind:?} ({group}); a policy can target {}", known.join(", ")));
     }
 }

@@ -22,7 +22,7 @@ impl Validate for Telemetry {
         }
         let at = spec.field("tracing");
         if tracing.len() > 1 {
-            verdict.warn(&at, "has several entries, which is not supported yet; one counts");
+            verdict.warn(&at, "has several entries, which is not supported yet; only one is used");
         }
         for (index, one) in tracing.iter().enumerate() {
             judge_tracing(&mut verdict, &at.item(index), one);
@@ -33,7 +33,7 @@ impl Validate for Telemetry {
             let at = at.item(index);
             judge_providers(&mut verdict, &at, providers);
             if let Some(fault) = filter.as_ref().and_then(|filter| cel::check(&filter.expression).err()) {
-                verdict.error(&at.field("filter").field("expression"), format!("is no expression in CEL: {fault}"));
+                verdict.error(&at.field("filter").field("expression"), format!("is not a CEL expression: {fault}"));
             }
         }
         verdict
@@ -65,7 +65,7 @@ fn judge_metrics(verdict: &mut Verdict, at: &Path<'_>, metrics: &Metrics) {
             verdict.error(&at.field("customMetric"), "is empty");
         }
         if metric.is_some() && custom_metric.is_some() {
-            verdict.error(&at.field("customMetric"), "is set together with metric; keep one of both");
+            verdict.error(&at.field("customMetric"), "is set together with metric; keep one of them");
         }
     }
 }
@@ -77,10 +77,10 @@ fn judge_tag(verdict: &mut Verdict, at: &Path<'_>, name: &str, tag: &TagOverride
     }
     match tag.operation {
         TagOperation::Upsert if tag.value.is_empty() => {
-            verdict.error(&at.field("value"), "is missing, but UPSERT needs one");
+            verdict.error(&at.field("value"), "is missing, but UPSERT requires it");
         }
         TagOperation::Remove if !tag.value.is_empty() => {
-            verdict.error(&at.field("value"), "is set, but REMOVE needs none");
+            verdict.error(&at.field("value"), "is set, but REMOVE has no value");
         }
         TagOperation::Upsert | TagOperation::Remove => {}
     }
@@ -88,7 +88,7 @@ fn judge_tag(verdict: &mut Verdict, at: &Path<'_>, name: &str, tag: &TagOverride
 
 fn judge_tracing(verdict: &mut Verdict, at: &Path<'_>, tracing: &Tracing) {
     if tracing.providers.len() > 1 {
-        verdict.warn(&at.field("providers"), "has several entries, which is not supported yet; the first counts");
+        verdict.warn(&at.field("providers"), "has several entries, which is not supported yet; only the first is used");
     }
     judge_providers(verdict, at, &tracing.providers);
     if tracing.random_sampling_percentage.is_some_and(|share| !(0.0..=100.0).contains(&share)) {
@@ -103,7 +103,7 @@ fn judge_tracing(verdict: &mut Verdict, at: &Path<'_>, tracing: &Tracing) {
         let TracingTag { literal, environment, header, formatter } = tag;
         let members = [literal.is_some(), environment.is_some(), header.is_some(), formatter.is_some()];
         if members.into_iter().filter(|set| *set).count() > 1 {
-            verdict.error(&at, "comes from several places; keep one");
+            verdict.error(&at, "has several sources; keep one");
         }
         if literal.as_ref().is_some_and(|literal| literal.value.is_empty()) {
             verdict.error(&at.field("literal").field("value"), "is missing");

@@ -16,7 +16,7 @@ use crate::istio::{HttpMatchRequest, StringMatch, VirtualService};
 const COMPARED: usize = 256;
 
 /// The start of all these warnings.
-pub(super) const NEVER_REACHED: &str = "is never reached, ";
+pub(super) const NEVER_REACHED: &str = "is never reached ";
 
 /// Warns of routes that no traffic reaches.
 pub(super) fn unreachable_rules(verdict: &mut Verdict, spec: &Path<'_>, service: &VirtualService) {
@@ -47,7 +47,10 @@ fn repeated<'a, M: Serialize + 'a>(
     for (index, matches) in routes.enumerate() {
         let at = &at.item(index);
         if let Some(before) = catch_all {
-            verdict.warn(at, format!("is never reached, as route {before} before it has no match and so takes all"));
+            verdict.warn(
+                at,
+                format!("is never reached because the earlier route {before} has no match and matches all requests"),
+            );
         }
         if matches.is_empty() {
             catch_all = Some(index);
@@ -62,14 +65,14 @@ fn repeated<'a, M: Serialize + 'a>(
                 continue;
             };
             if let Some(before) = seen.get(&key) {
-                verdict.warn(&list.item(place), format!("is never reached, as route {before} has the same match"));
+                verdict.warn(&list.item(place), format!("is never reached because route {before} has the same match"));
                 repeats += 1;
             } else {
                 seen.insert(key, index);
             }
         }
         if repeats == matches.len() {
-            verdict.warn(at, "is never reached, as routes before it have all its matches");
+            verdict.warn(at, "is never reached because earlier routes have all its matches");
         }
     }
 }
@@ -91,7 +94,7 @@ fn covered(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
                 verdict.warn(
                     &list.item(place),
                     format!(
-                        "is never reached, as match {earlier_place} of route {earlier_route} before it asks for less"
+                        "is never reached because the earlier match {earlier_place} of route {earlier_route} is less specific"
                     ),
                 );
             }

@@ -65,7 +65,7 @@ fn delegate(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
         if !is_empty {
             verdict.error(
                 &at.field(field),
-                "is set, but there are no hosts, which makes this a delegate of HTTP routes; drop it, or write hosts",
+                "is set, but there are no hosts, which makes this a delegate of HTTP routes; remove it, or write hosts",
             );
         }
     }
@@ -108,7 +108,7 @@ fn no_claims(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
                     let map = at.field(field);
                     verdict.error(
                         &map.field(name),
-                        "routes by a claim, which gateways alone can do; name gateways, without \"mesh\"",
+                        "routes by a JWT claim, which only gateways support; set gateways without \"mesh\"",
                     );
                 }
             }
@@ -126,7 +126,7 @@ fn hosts(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
         let outcome = match outcome {
             Err(_) if is_ip_address(host) => Ok(()),
             Ok(()) if host == "*" && !for_gateways => {
-                Err("\"*\" would claim all traffic of the mesh; write hosts, or name gateways without \"mesh\""
+                Err("\"*\" would match all traffic of the mesh; write hosts, or set gateways without \"mesh\""
                     .to_owned())
             }
             outcome => outcome,
@@ -150,7 +150,7 @@ fn hosts(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
 pub(super) fn destination(verdict: &mut Verdict, at: &Path<'_>, destination: &Destination) {
     let Destination { host, subset, port } = destination;
     let outcome = match host.as_str() {
-        "*" => Err("\"*\" is no destination; write the host of a service".to_owned()),
+        "*" => Err("\"*\" is not a destination; write the host of a service".to_owned()),
         host => wildcard_domain(host),
     };
     verdict.check(&at.field("host"), outcome);

@@ -37,7 +37,7 @@ impl Validate for WasmPlugin {
 /// The URL of a module.
 pub(super) fn address(url: &str) -> Result<(), String> {
     if url.is_empty() {
-        return Err("is missing; say where the module is".to_owned());
+        return Err("is missing; write the URL of the module".to_owned());
     }
     // A text that is not a URL may be the reference of an image, without a scheme.
     let scheme = match url_scheme(url) {
@@ -57,7 +57,7 @@ pub(super) fn checksum(text: &str) -> Result<(), String> {
     if text.is_empty() || (text.len() == CHECKSUM_LENGTH && text.bytes().all(is_hex)) {
         return Ok(());
     }
-    Err(format!("{text:?} is no SHA-256; write {CHECKSUM_LENGTH} lower-case hex digits"))
+    Err(format!("{text:?} is not a SHA-256; write {CHECKSUM_LENGTH} lower-case hex digits"))
 }
 
 /// The name of a Secret.
@@ -81,7 +81,7 @@ pub(super) fn machine(verdict: &mut Verdict, at: &Path<'_>, machine: Option<&VmC
         } else if !known.insert(called) {
             Err(format!("{called:?} is set twice"))
         } else if *value_from != EnvValueSource::Inline && !value.is_empty() {
-            Err(format!("{called:?} has a value, but is taken from {value_from}"))
+            Err(format!("{called:?} has a value, but valueFrom is {value_from}"))
         } else {
             name(called)
         };

@@ -33,7 +33,7 @@ pub(super) fn workload_entry(
         }
         verdict.warn(
             address,
-            format!("is missing, so traffic goes through the gateway of the network {:?}", entry.network),
+            format!("is missing, so traffic is routed through the gateway of the network {:?}", entry.network),
         );
     } else if let Some(path) = entry.address.strip_prefix(UNIX_PREFIX) {
         verdict.check(address, unix_path(path));

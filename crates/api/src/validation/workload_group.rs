@@ -15,7 +15,7 @@ impl Validate for WorkloadGroup {
         let Self { metadata, template, probe } = self;
         let spec = Path::root("spec");
         if template.is_none() {
-            verdict.error(&spec.field("template"), "is missing; write what all workloads of the group have in common");
+            verdict.error(&spec.field("template"), "is missing; write the template of the workloads");
         }
         if let Some(metadata) = metadata {
             labels(&mut verdict, &spec.field("metadata").field("labels"), &metadata.labels);
@@ -53,7 +53,7 @@ fn readiness_probe(verdict: &mut Verdict, at: &Path<'_>, probe: &ReadinessProbe)
     }
     let ways = [http_get.is_some(), tcp_socket.is_some(), exec.is_some(), grpc.is_some()];
     if ways.into_iter().filter(|is_set| *is_set).count() > 1 {
-        verdict.error(at, "holds several ways to probe; write one of httpGet, tcpSocket and exec");
+        verdict.error(at, "has several kinds of probes; keep one of httpGet, tcpSocket and exec");
         return;
     }
     match (http_get, tcp_socket, exec) {
@@ -63,7 +63,7 @@ fn readiness_probe(verdict: &mut Verdict, at: &Path<'_>, probe: &ReadinessProbe)
             verdict.error(&at.field("exec").field("command"), "is missing; write the command and its arguments");
         }
         (_, _, Some(_)) => {}
-        (None, None, None) => verdict.error(at, "holds no way to probe; write one of httpGet, tcpSocket and exec"),
+        (None, None, None) => verdict.error(at, "has no probe; set one of httpGet, tcpSocket and exec"),
     }
 }
 

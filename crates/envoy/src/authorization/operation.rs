@@ -1,6 +1,6 @@
 //! Operations as permissions of Envoy's RBAC.
 
-#![expect(deprecated, reason = "istiod sends metadata matchers in the old form, which every Envoy knows")]
+#![expect(deprecated, reason = "istiod sends metadata matchers in the deprecated form, which every Envoy supports")]
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::core::v3::TypedExtensionConfig;

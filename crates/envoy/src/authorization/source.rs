@@ -1,6 +1,6 @@
 //! Sources as principals of Envoy's RBAC.
 
-#![expect(deprecated, reason = "istiod sends metadata matchers in the old form, which every Envoy knows")]
+#![expect(deprecated, reason = "istiod sends metadata matchers in the deprecated form, which every Envoy supports")]
 
 use navarch_proto::envoy::config::rbac::v3::Principal;
 use navarch_proto::envoy::config::rbac::v3::principal::{Authenticated, Identifier};

@@ -1,6 +1,6 @@
 //! The generated RBAC means what the policy says: an evaluator of policies and one of RBAC agree on random requests.
 
-#![expect(clippy::wildcard_enum_match_arm, reason = "Envoy knows more than is generated here")]
+#![expect(clippy::wildcard_enum_match_arm, reason = "Envoy has more values than are generated here")]
 
 use std::net::Ipv4Addr;
 

@@ -13,7 +13,10 @@ use navarch_push::view::View;
 const CARES: &str = "envoy.network.dns_resolver.cares";
 
 /// Sets the DNS resolution of a cluster; with `races`, addresses of all families are tried at once.
-#[allow(deprecated, reason = "Istio writes these fields, of which Envoy deprecates some for a cluster type of its own")]
+#[allow(
+    deprecated,
+    reason = "Istio sets these fields, some of which Envoy deprecates in favour of a separate cluster type"
+)]
 pub(super) fn apply(view: &View<'_>, draft: &mut Draft, races: bool) {
     let mesh = view.mesh();
     let resolver = CaresDnsResolverConfig {

@@ -18,7 +18,7 @@ const PEER_METADATA: &str = "istio.peer_metadata";
 
 /// Istio's metadata of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "marks that do not depend on each other")]
+#[expect(clippy::struct_excessive_bools, reason = "independent marks")]
 pub(super) struct ClusterMetadata {
     /// The services behind it; `None` writes no list.
     pub(super) services: Option<Vec<NamedService>>,

@@ -46,7 +46,7 @@ pub(super) fn check(value: &Value, kind: Option<&Kind>, rules: &DynamicMessage) 
 }
 
 /// A number of any type. No bound in Envoy's rules exceeds what an `f64` represents exactly.
-#[expect(clippy::cast_precision_loss, reason = "bounds are small numbers, and only comparisons with them are made")]
+#[expect(clippy::cast_precision_loss, reason = "bounds are small numbers that are only compared")]
 fn number(value: &Value) -> Option<f64> {
     let whole = value.as_i64().map(|number| number as f64).or_else(|| value.as_u64().map(|number| number as f64));
     let small = value.as_i32().map(f64::from).or_else(|| value.as_u32().map(f64::from));

@@ -21,7 +21,7 @@ pub struct HeaderSettingsOf {
 
 /// Header settings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a header of its own, switched by itself")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a separate header with its own switch")]
 pub struct HeaderSettings {
     /// The value of `Server`; empty means Envoy's default.
     pub server_name: String,

@@ -74,7 +74,7 @@ fn variant(kind: Kind) -> &'static str {
 
 /// The desired status of an object: its fields as they are written, without the times of conditions, which the writer
 /// keeps. `None` if this control plane does not write it.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds are no subjects")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds are not subjects")]
 pub(super) fn status_of(view: &View<'_>, StatusSubject(ObjectRef { kind, name }): &StatusSubject) -> Option<Value> {
     let route = |kind| route::status(view, &RouteName { kind, name: name.clone() });
     match kind {

@@ -1,7 +1,7 @@
 //! TLS settings of gRPC: certificates are referenced by a certificate provider of the client's bootstrap (grpc/proposal
 //! A29).
 
-#![expect(deprecated, reason = "gRPC before 1.66 reads the old fields alone")]
+#![expect(deprecated, reason = "gRPC before 1.66 reads only the deprecated fields")]
 
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
     CertificateProviderInstance, CombinedCertificateValidationContext, ValidationContextType,

@@ -15,7 +15,7 @@ pub(super) fn of_percent(percent: &Percent) -> FractionalPercent {
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "at most a million once validated, and cut off as istiod does"
+        reason = "at most a million after validation, and truncated as istiod does"
     )]
     let numerator = (percent.value * 10_000.0) as u32;
     FractionalPercent { numerator, denominator: DenominatorType::Million.into() }

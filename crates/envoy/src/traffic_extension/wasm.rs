@@ -147,7 +147,7 @@ fn configuration(config: Option<&Value>) -> Any {
 fn whole_numbers(value: &Value) -> Value {
     match value {
         Value::Number(number) => match number.as_f64() {
-            #[expect(clippy::cast_possible_truncation, reason = "the bound keeps it within what is exact")]
+            #[expect(clippy::cast_possible_truncation, reason = "the bound keeps the value exact")]
             Some(double) if double.fract() == 0.0 && double.abs() < 9e15 => Value::from(double as i64),
             Some(_) | None => value.clone(),
         },

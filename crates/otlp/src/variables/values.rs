@@ -11,13 +11,13 @@ const MAX: u64 = 1 << 31;
 /// A time in milliseconds, above 0.
 pub(super) fn milliseconds(text: &str) -> Result<Duration, &'static str> {
     let number = text.parse().ok().filter(|number| (1..MAX).contains(number));
-    number.map(Duration::from_millis).ok_or("it must be a number of milliseconds above 0; the default holds")
+    number.map(Duration::from_millis).ok_or("it must be a positive number of milliseconds; using the default")
 }
 
 /// A number above 0. None is so large that the memory for as many spans could not be counted.
 pub(super) fn number(text: &str) -> Result<usize, &'static str> {
     let number = text.parse().ok().filter(|number| (1..=1 << 20).contains(number));
-    number.ok_or("it must be a whole number between 1 and 1048576; the default holds")
+    number.ok_or("it must be a whole number between 1 and 1048576; using the default")
 }
 
 /// `KEY=VALUE` with commas between, values percent-encoded; and how many parts are not of that form.

@@ -84,18 +84,18 @@ pub(super) fn input(change: &Change) -> String {
         Change::Removed(name) => format!("{name} (gone)"),
         Change::Mesh(_) => "mesh config".to_owned(),
         Change::Networks(_) => "mesh networks".to_owned(),
-        Change::SecretReader(account, _) => format!("who may read secrets: service account {account}"),
+        Change::SecretReader(account, _) => format!("access to secrets: service account {account}"),
         Change::Keys(source, _) => format!("keys of {source}"),
         Change::TrustBundle(_) => "roots of trust".to_owned(),
         Change::Quarantine(name, _) => format!("{name} (quarantined)"),
         Change::GatewayHost(host, _) => format!("addresses of {host}"),
-        Change::Stages => "changes may reach proxies in stages".to_owned(),
-        Change::FindPeers => "proxies ask for peers by address".to_owned(),
+        Change::Stages => "rollouts are enabled".to_owned(),
+        Change::FindPeers => "proxies look up peers by address".to_owned(),
         Change::Rollout(name, order) => match &**order {
             RolloutOrder::Stage { at, .. } => format!("{name} (stage {})", at + 1),
             RolloutOrder::Stop { reason, .. } => format!("{name} (stopped: {reason})"),
             RolloutOrder::Complete { .. } => format!("{name} (all stages done)"),
-            RolloutOrder::Restore { .. } => format!("{name} (stages taken up where they were left)"),
+            RolloutOrder::Restore { .. } => format!("{name} (stages resumed)"),
         },
         Change::Remote(cluster, change) => match change {
             RemoteChange::Put(object) => format!("{} of cluster {cluster}", object.object_ref()),
@@ -103,7 +103,7 @@ pub(super) fn input(change: &Change) -> String {
             RemoteChange::Reset(objects) => format!("all {} objects of cluster {cluster}", objects.len()),
             RemoteChange::Gone => format!("cluster {cluster} (gone)"),
             RemoteChange::SecretReader(account, _) => {
-                format!("who may read secrets in cluster {cluster}: service account {account}")
+                format!("access to secrets in cluster {cluster}: service account {account}")
             }
         },
     }

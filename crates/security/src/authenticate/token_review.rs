@@ -204,10 +204,7 @@ fn read(review: TokenReview, audiences: &[String]) -> Verdict {
 
 /// A moment in the claims of a token.
 pub(super) fn expiry_of_claims(exp: &Value) -> Option<Timestamp> {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "beyond all time is beyond what a moment can be, which is asked next"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "an overflow is out of range, which is checked next")]
     let seconds = exp.as_f64()? as i64;
     Timestamp::from_second(seconds).ok()
 }

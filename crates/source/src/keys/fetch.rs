@@ -100,7 +100,7 @@ impl Fetcher {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .expect("aws-lc-rs knows the default versions of TLS")
+            .expect("aws-lc-rs supports the default versions of TLS")
             .with_root_certificates(roots)
             .with_no_client_auth();
         Self { addresses, tls: TlsConnector::from(Arc::new(config)) }

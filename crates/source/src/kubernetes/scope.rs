@@ -93,7 +93,7 @@ impl ReadKinds {
 
 impl RemoteKinds {
     /// Whether a kind is read.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "few kinds are read beside Kubernetes' own")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few kinds are read in addition to those of Kubernetes")]
     fn hold(self, kind: Kind) -> bool {
         match kind {
             Kind::Ingress | Kind::IngressClass => false,
@@ -215,7 +215,7 @@ pub(super) fn versions(kind: Kind) -> &'static [&'static str] {
 }
 
 /// The field selector that excludes the objects of a kind that are never needed; empty if all may be.
-#[expect(clippy::wildcard_enum_match_arm, reason = "few kinds have many objects that nobody needs")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "only a few kinds have many unused objects")]
 pub(super) fn field_selector(kind: Kind) -> &'static str {
     match kind {
         // Failed pods get no traffic, and can be many.

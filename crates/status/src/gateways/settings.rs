@@ -4,10 +4,7 @@ use navarch_api::gateway_api::GatewayApiSettings;
 
 /// Settings of the Gateway controllers, from flags and environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "switches that do not depend on each other, as the environment has them"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, one for each environment variable")]
 pub struct GatewayControllerSettings {
     /// Common settings of the Gateway API.
     pub api: GatewayApiSettings,

@@ -5,7 +5,7 @@
 //! `RESULTS/ambient.json`. Fails when something cannot be measured; a missed goal is printed as "missed".
 
 #![allow(clippy::disallowed_methods, reason = "the tool spawns its own clients")]
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the output, progress goes to stderr")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table goes to stdout, progress to stderr")]
 
 #[path = "../../figure.rs"]
 mod figure;

@@ -39,7 +39,7 @@ pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<F
     );
     let figures = vec![
         Figure::with_goal(what, last.as_secs_f64(), "s", 1.0),
-        Figure::beside("… of which etcd takes them in", put.as_secs_f64(), "s"),
+        Figure::beside("… of which etcd stores them", put.as_secs_f64(), "s"),
         Figure::beside("… CPU", cpu, "s"),
         Figure::beside("first sync of all, CPU each", first.cpu_seconds * 1e3 / sizes.ztunnels as f64, "ms"),
     ];

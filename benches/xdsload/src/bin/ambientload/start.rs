@@ -31,7 +31,7 @@ pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<F
         Figure::with_goal(format!("ready, {pods} pods of {start_services} services"), of("ready_seconds"), "s", 1.5),
         Figure::with_goal("… CPU until then", of("cpu_seconds"), "s", 1.5),
         Figure::beside("… CPU ten seconds later", of("cpu_seconds_later"), "s"),
-        Figure::with_goal("… memory until then, at the most", of("peak_mb"), "MB", 110.0),
+        Figure::with_goal("… peak memory until then", of("peak_mb"), "MB", 110.0),
         Figure::with_goal(
             format!("a ztunnel has all of {} pods after the start", cold_services * PODS),
             median(cold.clone()),

@@ -53,7 +53,7 @@ async fn steps(plane: &Plane<'_>, change: &str) -> Result<Value> {
     let reply =
         client::post(plane.navarch.monitoring, "localhost", "/debug/plan?part=true", proposal.to_string()).await?;
     ensure!(reply.status == 200, "a plan: {} {}", reply.status, reply.body);
-    let said = reply.headers.get("server-timing").context("the answer does not say what took how long")?.to_str()?;
+    let said = reply.headers.get("server-timing").context("the response has no Server-Timing")?.to_str()?;
     let step = |step: &str| {
         let (name, took) = step.split_once(";dur=")?;
         Some((name.to_owned(), json!(took.parse::<f64>().ok()?)))

@@ -97,7 +97,7 @@ pub(crate) async fn measure(
         let more = writes + of(Manner::Records, pushes) - of(Manner::Usual, pushes);
         let what = "`--record`, CPU more of the threads that push and write";
         figures.push(Figure::with_goal(what, more, "% of a core", RECORD));
-        figures.push(Figure::beside("… in relation to what all use without", 100.0 * more / usual, "%"));
+        figures.push(Figure::beside("… relative to the CPU of all threads without it", 100.0 * more / usual, "%"));
         figures.push(Figure::beside("… of it the thread that writes", writes, "% of a core"));
         figures.push(Figure::beside("… CPU more of all threads", cpu(Manner::Records) - usual, "% of a core"));
     }
@@ -134,14 +134,14 @@ async fn run(programs: &Programs, sizes: &Sizes, manner: Manner) -> Result<Taken
     };
     let churn = ["--churn", &seconds, "--churn-rate", &rate];
     let proxies = plane.proxies(sizes.churn_proxies, &churn, meanwhile).await?;
-    let (begun, before) = begun.context("the proxies did not tell of the churn")?;
+    let (begun, before) = begun.context("the proxies did not report the churn")?;
     let (after, elapsed) = (threads()?, begun.elapsed().max(Duration::from_millis(1)).as_secs_f64());
     let percent = |at: usize| 100.0 * (after[at] - before[at]) / elapsed;
     let (record_thread, push_thread) = (percent(0), percent(1));
     let history = plane.metric("navarch_push_history_bytes").await?;
     let report = proxies.end().await?;
-    let moments = report["churn"]["moments"].as_array().context("the churn has no moments")?;
-    let (first, last) = moments.first().zip(moments.last()).context("the churn has no moments")?;
+    let moments = report["churn"]["moments"].as_array().context("the report of the churn has no times")?;
+    let (first, last) = moments.first().zip(moments.last()).context("the report of the churn has no times")?;
     let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
     let between = |get: fn(&Value) -> &Value| number(get(last)) - number(get(first));
     let cpu = 100.0 * between(|moment| &moment["usage"]["cpu_seconds"]) / between(|moment| &moment["at"]);

@@ -5,8 +5,8 @@
 //! the goals, and writes it and all figures to `RESULTS/answers.md` and `RESULTS/answers.json`. Fails when something cannot be
 //! measured; a missed goal is printed as "missed".
 
-#![allow(clippy::indexing_slicing, reason = "looking into JSON that lacks something gives null")]
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the output, progress goes to stderr")]
+#![allow(clippy::indexing_slicing, reason = "indexing JSON with a missing key gives null")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table goes to stdout, progress to stderr")]
 
 mod asked;
 mod churned;

@@ -112,7 +112,7 @@ impl<'a> Plane<'a> {
                 return Ok(Proxies { process, report });
             }
             process.check_running()?;
-            ensure!(Instant::now() < end, "the proxies are not done after {SYNC_TIMEOUT:?}:\n{output}");
+            ensure!(Instant::now() < end, "the proxies did not finish within {SYNC_TIMEOUT:?}:\n{output}");
             sleep(LOOK).await;
         }
     }
@@ -165,7 +165,7 @@ impl Proxies {
     /// When they do not end.
     pub(crate) async fn end(self) -> Result<Value> {
         if !self.process.stop(END).await? {
-            bail!("the proxies do not end within {END:?}");
+            bail!("the proxies did not end within {END:?}");
         }
         let report = std::fs::read(&self.report).with_context(|| format!("cannot read {}", self.report.display()))?;
         let report: Value = serde_json::from_slice(&report)?;

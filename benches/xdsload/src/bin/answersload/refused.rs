@@ -22,7 +22,7 @@ pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<F
     let mut figures = Vec::new();
     for (times, how) in [(alone, "by provenance"), (together, "by bisection")] {
         let among = if how == "by bisection" { format!(" of {} edited", sizes.refused_among) } else { String::new() };
-        let what = format!("quarantine {how}{among}: from the first NACK until all {proxies} proxies are well");
+        let what = format!("quarantine {how}{among}: from the first NACK until all {proxies} proxies have recovered");
         let worst = times.iter().copied().fold(0.0, f64::max);
         figures.push(Figure::with_goal(format!("{what}, the longest of {}", times.len()), worst, "ms", WELL));
         figures.push(Figure::beside("… median", median(times), "ms"));
@@ -38,14 +38,14 @@ async fn refusals(programs: &Programs, sizes: &Sizes, among: usize) -> Result<(V
     let proxies = plane.proxies(sizes.refusing_proxies, &flags, |_| Ok(())).await?;
     let quarantined = plane.metric("navarch_quarantined_objects").await?;
     let mut report = proxies.end().await?;
-    ensure!(quarantined == 1.0, "{quarantined} objects are quarantined, not the one that is refused");
+    ensure!(quarantined == 1.0, "{quarantined} objects are quarantined instead of the rejected one");
     let refused = report["refused"].take();
-    let turns = refused.as_array().context("the proxies say nothing of what they refused")?;
+    let turns = refused.as_array().context("the proxies did not report rejections")?;
     let last = |turn: &Value| turn["well"]["last"].as_f64().unwrap_or(f64::NAN);
     let times: Vec<f64> = turns.iter().map(last).collect();
     ensure!(
         times.len() == sizes.refusals && times.iter().all(|time| *time > 0.0),
-        "not all turns were refused: {refused}"
+        "not all edits were rejected: {refused}"
     );
     Ok((times, refused))
 }

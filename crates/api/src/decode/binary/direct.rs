@@ -17,7 +17,7 @@ use crate::object::{Kind, Object};
 use crate::shared_texts::SharedTexts;
 
 /// Decodes an event that adds or modifies an object; `None` for other events, or if it must be left to the general decoder.
-#[expect(clippy::wildcard_enum_match_arm, reason = "of others there are few")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "other types are rare")]
 pub(super) fn event(kind: Kind, frame: &[u8], texts: &mut SharedTexts) -> Option<WatchEvent> {
     let stored = match kind {
         Kind::Pod => put(frame, texts, pod::read),

@@ -61,12 +61,15 @@ pub(super) fn value(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, val
         Ok(message) => {
             let frozen = frozen_types(&message);
             if !frozen.is_empty() {
-                verdict.warn(at, format!("holds messages of types that are frozen: {}", frozen.join(", ")));
+                verdict.warn(at, format!("has messages of frozen types: {}", frozen.join(", ")));
             }
             let untyped = untyped_extensions(&message);
             if !untyped.is_empty() {
                 let names = untyped.join(", ");
-                verdict.warn(at, format!("names extensions without typed_config, which Envoy gives up: {names}"));
+                verdict.warn(
+                    at,
+                    format!("has extensions without typed_config, for which Envoy is ending support: {names}"),
+                );
             }
         }
     }

@@ -21,7 +21,7 @@ pub(in crate::filters) struct TracingOf {
 
 /// Tracing settings.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "switches that do not depend on each other, as Telemetry has them")]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, as in Telemetry")]
 pub(in crate::filters) struct TracingSpec {
     /// The provider; `None` if the name is unknown.
     pub(in crate::filters) provider: Option<ExtensionProvider>,

@@ -13,7 +13,7 @@ macro_rules! values {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
         #[serde(rename_all = "camelCase", default)]
-        #[allow(clippy::struct_excessive_bools, reason = "the chart has them as single switches")]
+        #[allow(clippy::struct_excessive_bools, reason = "the chart has a separate switch for each")]
         pub(in crate::inject) struct $name {
             $($(#[$field_doc])* pub(in crate::inject) $field: $type,)*
         }
