@@ -77,7 +77,7 @@ const LONG: PodKind = PodKind::Sidecar { capture: &["--iptables-trace-logging"],
 const AWAY: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pods_talk_by_mutual_tls_through_thick_and_thin() -> Result<()> {
+async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<()> {
     if let Some(why) = missing() {
         navarch_testkit::skip::skip(&why);
         return Ok(());

@@ -86,13 +86,13 @@ async fn a_mesh_on_a_real_node_works_and_loses_nothing_while_it_changes() -> Res
     stages.over("pods");
     asked::commands_find_the_control_plane_by_the_kubeconfig(&mesh).await?;
     stages.over("commands");
-    answers::changes_are_foreseen_followed_and_taken_back(&mesh).await?;
+    answers::plan_rollout_why_and_quarantine_work_on_a_real_node(&mesh).await?;
     stages.over("answers");
     istioctl::istioctl_sees_an_istiod(&mesh).await?;
     stages.over("istioctl");
     traffic::the_shop_is_reached_through_the_gateway(&mesh).await?;
     traffic::a_fault_and_a_policy_are_obeyed(&mesh).await?;
-    traffic::what_is_between_pods_is_encrypted(&mesh).await?;
+    traffic::pods_communicate_encrypted(&mesh).await?;
     stages.over("traffic");
 
     lose_nothing_while_all_changes(&mut mesh, &mut stages).await

@@ -148,7 +148,7 @@ async fn page(navarch: &Navarch, path: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn without_ports_of_their_own_xds_and_metrics_are_on_the_http_port() {
+async fn without_separate_ports_xds_and_metrics_are_served_on_the_http_port() {
     let navarch = start(&["--grpc-addr=", "--monitoring-addr="], &[]).await;
     assert_eq!(page(&navarch, "/ready").await.0, 200);
     assert!(page(&navarch, "/metrics").await.1.contains("# TYPE"));

@@ -166,7 +166,7 @@ fn a_pod_whose_traffic_is_not_captured_gets_no_empty_list_from_the_charts_templa
 }
 
 #[test]
-fn the_charts_templates_and_the_own_ones_make_the_same_of_any_pod() {
+fn chart_and_builtin_templates_inject_random_pods_equally() {
     let Some(chart) = chart() else { return };
     let compared = std::cell::Cell::new(0);
     let mut runner = TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });

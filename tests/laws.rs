@@ -175,7 +175,7 @@ proptest! {
     #![proptest_config(cases(12))]
 
     #[test]
-    fn what_is_shown_equals_a_fresh_start(
+    fn incremental_results_equal_a_fresh_start(
         events in vec(event(), 0..120), checked in 20..60_usize, first in vec(0..PROXIES, 0..PROXIES),
     ) {
         for (name, translator) in translators() {
@@ -290,7 +290,7 @@ fn shuffle<T>(items: &mut [T], mut seed: u64) {
 }
 
 #[test]
-fn every_place_has_objects_that_are_taken() {
+fn every_generated_object_is_valid() {
     for place in places() {
         for variant in 0..2_000_u32 {
             // Spread over all digits by which options are picked.

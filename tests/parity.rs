@@ -96,7 +96,7 @@ fn answers_equal_istiods() {
 }
 
 #[test]
-fn routes_mean_the_same_whole_and_in_virtual_hosts_one_by_one() {
+fn route_tables_and_single_virtual_hosts_are_equivalent() {
     let cases = Case::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity/cases"));
     let apart = cases.iter().map(|case| forms::check(case).unwrap_or_else(|error| panic!("{}: {error}", case.name)));
     let apart: usize = apart.sum();

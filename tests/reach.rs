@@ -78,7 +78,7 @@ fn a_destination_rule_costs_the_same_in_a_mesh_of_any_size() {
 }
 
 #[test]
-fn a_new_service_computes_no_more_than_a_few_results_for_each_that_there_is() {
+fn a_new_service_computes_few_results_per_existing_service() {
     let [small, large] = [100, 1_000].map(|services| {
         let mut plane = plane(services);
         plane.apply(vec![service(services)])

@@ -127,7 +127,7 @@ fn requests_are_matched_by_source_label_and_namespace() {
 }
 
 #[test]
-fn the_clients_rule_goes_before_the_services_and_that_before_the_roots() {
+fn destination_rules_of_the_client_precede_those_of_the_service_and_the_root_namespace() {
     let rule = |version: &str| {
         format!("{{host: reviews.shop.svc.cluster.local, subsets: [{{name: chosen, labels: {{version: {version}}}}}]}}")
     };
@@ -173,7 +173,7 @@ fn delegates_route_under_the_conditions_of_their_root() {
 }
 
 #[test]
-fn what_a_sidecar_leaves_out_is_reached_as_if_it_were_unknown() {
+fn hosts_outside_the_egress_of_a_sidecar_are_treated_as_unknown() {
     let egress = "{egress: [{hosts: [./ratings.shop.svc.cluster.local]}]}";
     let client = shop().rule("Sidecar", "shop", "narrow", egress).sidecar("shop", "client");
     let walk = reviews(&client, &[]);

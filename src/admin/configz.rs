@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_all_kinds_are_shown_each_kind_with_what_is_made() {
+    fn configz_shows_objects_of_all_kinds() {
         let mut objects = Objects::default();
         let entry = ServiceEntry { hosts: vec!["a.example".to_owned()], ..ServiceEntry::default() };
         objects.put(Arc::new(Object { meta: meta("entry"), spec: entry }));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn readers_at_a_time_share_a_text_and_later_ones_get_a_new_one() {
+    async fn concurrent_readers_share_a_text_and_later_ones_get_a_new_one() {
         let (asked, mut registry) = (Counted::default(), Registry::default());
         registry.register_collector(Box::new(asked.clone()));
         let exposition = Arc::new(Exposition::new(registry));

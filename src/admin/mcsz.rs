@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cluster_has_a_row_for_what_it_exports_or_imports() {
+    fn each_cluster_has_entries_for_its_exports_and_imports() {
         let seen = json!({ "web.shop.svc.clusterset.local": "AlwaysDiscoverable" });
         let expected = vec![
             one("east", "gone", &Value::Null, Some("")),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_takes_nothing_from_elsewhere_and_runs_nothing_that_is_written_in_it() {
+    fn the_page_has_no_external_resources_and_no_inline_code() {
         let page = std::str::from_utf8(FILES[0].bytes).unwrap();
         assert!(!page.contains("://") && !page.contains("<style") && !page.contains(" style="), "{page}");
         assert_eq!(page.matches("<script").count(), page.matches("src=\"/assets/").count(), "{page}");

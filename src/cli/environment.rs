@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn without_ambient_mode_nothing_of_it_is_on() {
+    fn without_ambient_mode_all_its_settings_are_off() {
         let all = |name: &str| match name {
             "ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES" => None,
             name if name.contains("WINDOW_SIZE") => Some("7".to_owned()),

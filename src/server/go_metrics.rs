@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tasks_and_memory_have_gos_metric_names() {
+    async fn tasks_and_memory_have_the_metric_names_of_go() {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(GoMetrics::new(Handle::current())));
         let before = scraped(&registry)("go_goroutines");

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_by_name_and_by_what_they_declare() {
+    fn proto_files_are_found_by_name_and_by_symbol() {
         let find = |asked: MessageRequest| find(&["b", "a"], Some(&asked));
         let ads = "envoy/service/discovery/v3/ads.proto";
         for symbol in [

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_port_is_given_twice_and_none_that_a_connection_may_have() {
+    fn test_ports_are_unique_and_not_ephemeral() {
         let ports: Vec<u16> = (0..20).map(|_| free().expect("a port")).collect();
         let different: BTreeSet<_> = ports.iter().collect();
         assert_eq!(different.len(), ports.len());

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_difference_of_two_is_what_came_between() {
+    fn the_difference_of_two_tallies_covers_the_time_between() {
         let mut tally = Tally::default();
         tally.count("a", Duration::from_millis(3), Ok("one".to_owned()));
         tally.count("a", Duration::from_millis(3), Err(anyhow::anyhow!("early")));

@@ -266,7 +266,7 @@ fn the_ambient_profile_is_a_control_plane_for_ztunnel_and_its_proxies_take_tunne
 }
 
 #[test]
-fn two_revisions_share_no_object_but_what_is_of_the_cluster() {
+fn two_revisions_share_only_cluster_wide_objects() {
     let helm = Helm::find().unwrap();
     let names = |settings: Value| -> BTreeSet<String> {
         let rendered = Rendered::of(&helm, &chart("navarch"), &settings).unwrap();

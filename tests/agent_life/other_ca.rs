@@ -36,7 +36,7 @@ fn mounted(state: &Path) -> Result<TempDir> {
 }
 
 #[tokio::test]
-async fn certificates_come_from_a_ca_elsewhere() -> Result<()> {
+async fn certificates_can_be_issued_by_a_remote_ca() -> Result<()> {
     let ca = Server::with_variables(MESH, "ISTIOD_CUSTOM_HOST=localhost").await?;
     let folder = mounted(&ca.folder().join("state"))?;
     let flags = [("tlsCertFile", "tls.crt"), ("tlsKeyFile", "tls.key"), ("caCertFile", "ca.crt")];

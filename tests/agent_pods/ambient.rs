@@ -61,7 +61,7 @@ fn endpoints(config: &Value) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_ztunnel_carries_what_policies_let_through() -> Result<()> {
+async fn a_real_ztunnel_forwards_only_allowed_connections() -> Result<()> {
     if let Some(why) = missing() {
         navarch_testkit::skip::skip(&why);
         return Ok(());
@@ -74,9 +74,9 @@ async fn a_real_ztunnel_carries_what_policies_let_through() -> Result<()> {
     knows_the_mesh(&node).await?;
     tunnels_with_mutual_tls(&node).await?;
     obeys_policies(&node).await?;
-    keeps_requests_while_a_policy_is_edited(&node).await?;
-    keeps_requests_while_a_pod_goes(&mut node).await?;
-    keeps_requests_while_the_control_plane_is_away(&mut node).await?;
+    loses_no_requests_while_a_policy_is_edited(&node).await?;
+    loses_no_requests_while_a_pod_is_deleted(&mut node).await?;
+    loses_no_requests_while_the_control_plane_is_down(&mut node).await?;
     goes_through_a_waypoint(&mut node).await?;
     asks_on_demand(node).await
 }
@@ -182,7 +182,7 @@ fn none_is_lost(node: &Node, outcome: &Value) -> Result<()> {
 }
 
 /// The stranger is let in and kept out again, and the client notices nothing.
-async fn keeps_requests_while_a_policy_is_edited(node: &Node) -> Result<()> {
+async fn loses_no_requests_while_a_policy_is_edited(node: &Node) -> Result<()> {
     no_request_is_lost(node, LOAD, async {
         for _ in 0..3 {
             node.put(&authorization("edited", "ALLOW", &["client"])).await?;
@@ -196,7 +196,7 @@ async fn keeps_requests_while_a_policy_is_edited(node: &Node) -> Result<()> {
 }
 
 /// One of the two pods of the service goes.
-async fn keeps_requests_while_a_pod_goes(node: &mut Node) -> Result<()> {
+async fn loses_no_requests_while_a_pod_is_deleted(node: &mut Node) -> Result<()> {
     let going = async {
         node.put(&node.without_web_two()?).await?;
         node.delete_web_two().await?;
@@ -217,7 +217,7 @@ async fn keeps_requests_while_a_pod_goes(node: &mut Node) -> Result<()> {
 }
 
 /// The control plane goes and comes back; what it says then is heard.
-async fn keeps_requests_while_the_control_plane_is_away(node: &mut Node) -> Result<()> {
+async fn loses_no_requests_while_the_control_plane_is_down(node: &mut Node) -> Result<()> {
     let order = json!({"op": "load", "host": SERVICE, "path": "/", "millis": (AWAY + LOAD).as_millis()});
     let client = node.socket("client")?;
     let (outcome, away) = tokio::join!(crate::pod::tell(&client, &order), node.world.restart_control_plane(AWAY));

@@ -23,7 +23,7 @@ fn standing(space: &str) -> Result<String> {
 }
 
 #[test]
-fn rules_are_applied_twice_alike_exchanged_and_taken_away() -> Result<()> {
+fn rules_can_be_reapplied_replaced_and_removed() -> Result<()> {
     if let Some(why) = crate::missing() {
         navarch_testkit::skip::skip(&why);
         return Ok(());

@@ -38,7 +38,7 @@ fn field<'a>(why: &'a Value, object: &str) -> &'a Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fields_that_made_a_resource_are_named_and_no_others() {
+async fn why_lists_exactly_the_fields_that_affect_a_resource() {
     let (folder, navarch) = start().await;
     let _sidecars = sidecars(&navarch, &[Manner::Takes]).await;
     let routes = "  http:\n    - match: [{headers: {x-canary: {exact: \"1\"}}}]\n      route: [{destination: {host: reviews, subset: v2}}]\n";

@@ -195,7 +195,7 @@ async fn metric(navarch: &Navarch, name: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_whole_way_of_an_edit_is_in_a_trace_by_grpc() {
+async fn an_edit_is_traced_from_event_to_ack_over_grpc() {
     let collector = Collector::grpc().await;
     let endpoint = format!("http://{}", collector.address);
     let variables = [
@@ -220,7 +220,7 @@ async fn the_whole_way_of_an_edit_is_in_a_trace_by_grpc() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_whole_way_of_an_edit_is_in_a_trace_by_http() {
+async fn an_edit_is_traced_from_event_to_ack_over_http() {
     let collector = Collector::http().await;
     let endpoint = format!("http://{}", collector.address);
     let variables = [
@@ -299,7 +299,7 @@ async fn an_unavailable_trace_collector_loses_only_spans() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_collector_nothing_is_made() {
+async fn without_a_collector_no_traces_are_created() {
     let (_folder, navarch) = start(&[("OTEL_SERVICE_NAME", "a"), ("OTEL_METRICS_EXPORTER", "none")]).await;
     assert_eq!(metric(&navarch, "navarch_otlp").await, Vec::<String>::new());
     assert!(!navarch.output().contains("OTEL_"), "{}", navarch.output());

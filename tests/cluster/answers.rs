@@ -30,16 +30,16 @@ fn reviews(mesh: &Mesh, new: u32, annotations: &Value) -> Result<Value> {
 }
 
 /// Each answer, with sidecars and a kubelet that are real.
-pub(crate) async fn changes_are_foreseen_followed_and_taken_back(mesh: &Mesh) -> Result<()> {
+pub(crate) async fn plan_rollout_why_and_quarantine_work_on_a_real_node(mesh: &Mesh) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    a_plan_says_where_requests_would_go(mesh, folder.path())?;
+    a_plan_shows_changed_routes_of_requests(mesh, folder.path())?;
     a_change_goes_in_stages(mesh).await?;
-    what_made_a_route_is_named(mesh).await?;
-    what_envoys_refuse_is_quarantined(mesh).await?;
+    why_lists_the_source_objects_of_a_route(mesh).await?;
+    objects_rejected_by_envoys_are_quarantined(mesh).await?;
     all_is_packed(mesh, folder.path())
 }
 
-fn a_plan_says_where_requests_would_go(mesh: &Mesh, folder: &Path) -> Result<()> {
+fn a_plan_shows_changed_routes_of_requests(mesh: &Mesh, folder: &Path) -> Result<()> {
     let change = folder.join("change.json");
     std::fs::write(&change, reviews(mesh, 100, &Value::Null)?.to_string())?;
     let (plan, code) = told(mesh, &["plan", "-f", &change.display().to_string()])?;
@@ -69,7 +69,7 @@ async fn a_change_goes_in_stages(mesh: &Mesh) -> Result<()> {
     mesh.apply(&[reviews(mesh, 10, &json!({ "navarch.io/rollout": "off" }))?])
 }
 
-async fn what_made_a_route_is_named(mesh: &Mesh) -> Result<()> {
+async fn why_lists_the_source_objects_of_a_route(mesh: &Mesh) -> Result<()> {
     let pod = storefront(mesh)?;
     let (why, code) = told(mesh, &["why", "proxy", &pod, "9080", "--type", "rds"])?;
     let objects = why["resources"][0]["objects"].to_string();
@@ -86,7 +86,7 @@ async fn what_made_a_route_is_named(mesh: &Mesh) -> Result<()> {
 }
 
 /// The object says itself what Envoys said of it, by a condition and an Event, and the rest flows.
-async fn what_envoys_refuse_is_quarantined(mesh: &Mesh) -> Result<()> {
+async fn objects_rejected_by_envoys_are_quarantined(mesh: &Mesh) -> Result<()> {
     let filter = json!({
         "@type": "type.googleapis.com/xds.type.v3.TypedStruct", "type_url": format!("type.googleapis.com/{UNKNOWN}"), "value": {},
     });

@@ -90,11 +90,11 @@ pub(crate) async fn commands_find_the_control_plane_by_the_kubeconfig(mesh: &Mes
     ensure!(proxies.status == 200 && proxies.body.contains(&pod), "its views: {proxies:?}");
     drop(dashboard);
 
-    who_may_not_is_told_what_is_missing(mesh, folder.path())
+    errors_of_commands_name_the_missing_permission_or_pod(mesh, folder.path())
 }
 
 /// The error for what is missing says what to do next: rights, pods, the API server.
-fn who_may_not_is_told_what_is_missing(mesh: &Mesh, folder: &Path) -> Result<()> {
+fn errors_of_commands_name_the_missing_permission_or_pod(mesh: &Mesh, folder: &Path) -> Result<()> {
     let kubeconfig = mesh.node.kubeconfig();
     let said = refused(&kubeconfig, &["doctor", "--istioNamespace", "default"])?;
     ensure!(said.contains("no pod with the labels app=istiod") && said.contains("--istioNamespace"), "{said}");

@@ -127,7 +127,7 @@ impl Locks {
 }
 
 #[test]
-fn two_holders_of_one_lock_are_seen() {
+fn two_holders_of_one_lock_are_detected() {
     let now = Timestamp::now();
     let held = |holder: &str, since: i64, until: i64| {
         let at = |seconds: i64| now + SignedDuration::from_secs(seconds);

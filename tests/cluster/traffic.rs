@@ -157,7 +157,7 @@ fn seen_between(mesh: &Mesh, one: Ipv4Addr, other: Ipv4Addr, work: impl Fn() -> 
 }
 
 /// Between sidecars nobody can read along; a client without one can be read until STRICT keeps it out.
-pub(crate) async fn what_is_between_pods_is_encrypted(mesh: &Mesh) -> Result<()> {
+pub(crate) async fn pods_communicate_encrypted(mesh: &Mesh) -> Result<()> {
     let storefront = pod_of(mesh, pods::NAMESPACE, "app=storefront")?;
     let target = format!("storefront.{}:9080/storefront/{SECRET}", pods::NAMESPACE);
     let inside = (pods::NAMESPACE, "reviews-v2", pod_of(mesh, pods::NAMESPACE, "app=reviews,version=v2")?);

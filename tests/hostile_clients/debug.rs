@@ -47,8 +47,8 @@ async fn orders_and_sites() -> Result<()> {
 }
 
 #[test]
-fn cve_2026_31838_strangers_from_elsewhere_see_no_debug_page() -> Result<()> {
-    network::run("debug::cve_2026_31838_strangers_from_elsewhere_see_no_debug_page", pages)
+fn cve_2026_31838_debug_pages_require_authentication_from_other_machines() -> Result<()> {
+    network::run("debug::cve_2026_31838_debug_pages_require_authentication_from_other_machines", pages)
 }
 
 async fn pages() -> Result<()> {

@@ -144,7 +144,7 @@ async fn is_forbidden(cluster: &Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rights_may_be_taken_and_given_back() -> Result<()> {
+async fn revoked_and_restored_permissions_are_handled() -> Result<()> {
     let guard = cluster().await?;
     let cluster = guard.as_ref().context("a cluster")?;
     let edge = Edge::open(cluster.writer().await?).await?;

@@ -20,7 +20,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn the_committed_page_is_what_its_sources_give() {
+fn the_committed_page_equals_a_build_of_its_sources() {
     if packages().is_none() {
         return skip("scripts/web could not install the packages of web/: npm is missing, or what it says");
     }

@@ -35,7 +35,7 @@ async fn the_dashboard_requires_debug_access_and_loads_no_external_resources() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_for_the_page_hold_some_rows_however_many_there_are() {
+async fn responses_for_the_page_have_a_limited_number_of_rows() {
     let (folder, navarch) = start().await;
     let many: String = (0..450)
         .map(|n| {
@@ -78,7 +78,7 @@ async fn answers_for_the_page_hold_some_rows_however_many_there_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_dashboard_forwards_what_reads_with_its_token_and_nothing_else() {
+async fn the_dashboard_forwards_only_reads_with_its_token() {
     let (_folder, navarch) = start().await;
     let logs = tempfile::tempdir().unwrap();
     let (dashboard, own) = dashboard(&[&navarch], logs.path()).await;

@@ -15,7 +15,7 @@ fn size(record: &Path) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_ring_stays_within_its_bounds_and_what_is_left_is_played() {
+async fn the_recording_stays_within_its_size_and_remains_replayable() {
     let (folder, record) = (bookshop(), tempfile::tempdir().unwrap());
     let navarch = start(folder.path(), record.path(), &["--record-max-size=1Mi"]).await;
     let _proxies = sidecars(&navarch, &[Manner::Takes, Manner::Takes]).await;

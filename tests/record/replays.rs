@@ -138,7 +138,7 @@ async fn a_corrupt_recording_is_reported_with_its_position() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_of_a_running_control_plane_holds_its_pages() {
+async fn a_support_bundle_contains_the_debug_pages_of_a_running_control_plane() {
     let (folder, record) = (bookshop(), tempfile::tempdir().unwrap());
     let hidden = add_secret(folder.path());
     let navarch = start(folder.path(), record.path(), &[]).await;

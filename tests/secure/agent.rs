@@ -36,7 +36,7 @@ fn chain(secret: &Secret) -> Result<String> {
 }
 
 #[tokio::test]
-async fn the_agent_renews_its_certificate_by_token_and_by_what_it_has() -> Result<()> {
+async fn the_agent_renews_its_certificate_by_token_and_by_certificate() -> Result<()> {
     let server = Server::start().await?;
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name);

@@ -34,7 +34,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 #[tokio::test]
-async fn the_ca_is_ordered_about_from_its_own_machine_alone_and_by_nobodys_browser() -> Result<()> {
+async fn ca_commands_are_accepted_only_from_loopback_and_not_from_browsers() -> Result<()> {
     let server = Server::at(IpAddr::from([0, 0, 0, 0])).await?;
     let [http, monitoring] = server.web().map(|address| SocketAddr::from(([127, 0, 0, 1], address.port())));
     let begin = [("x-navarch-ca-command", "begin")];

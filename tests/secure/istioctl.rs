@@ -83,7 +83,7 @@ const POD: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\
     spec: {automountServiceAccountToken: false, containers: [{name: web, image: web}]}\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_that_has_what_it_was_sent_matches_and_one_that_has_not_does_not() -> Result<()> {
+async fn proxy_status_matches_only_for_a_proxy_with_the_sent_configuration() -> Result<()> {
     let Some(program) = istio::istioctl() else {
         leave_out(istio::NO_ISTIOCTL);
         return Ok(());

@@ -132,14 +132,14 @@ async fn istiod_reads_navarch_and_navarch_reads_istiod() -> Result<()> {
         return Ok(());
     };
     let cluster = Cluster::start().await?;
-    istiod_reads_what_navarch_serves_and_follows_it((&program, &cluster)).await?;
+    istiod_reads_configuration_and_changes_from_navarch((&program, &cluster)).await?;
     for is_open in [true, false] {
-        navarch_reads_what_istiod_serves((&program, &cluster), is_open).await?;
+        navarch_reads_configuration_from_istiod((&program, &cluster), is_open).await?;
     }
     Ok(())
 }
 
-async fn istiod_reads_what_navarch_serves_and_follows_it(istiod: (&Path, &Cluster)) -> Result<()> {
+async fn istiod_reads_configuration_and_changes_from_navarch(istiod: (&Path, &Cluster)) -> Result<()> {
     let folder = TempDir::new()?;
     make_ca(folder.path())?;
     let mesh = folder.path().join("mesh");
@@ -180,7 +180,7 @@ fn channel(address: SocketAddr) -> Result<tonic::transport::Channel> {
 }
 
 /// In plain text, or by certificate.
-async fn navarch_reads_what_istiod_serves(istiod: (&Path, &Cluster), is_open: bool) -> Result<()> {
+async fn navarch_reads_configuration_from_istiod(istiod: (&Path, &Cluster), is_open: bool) -> Result<()> {
     let folder = TempDir::new()?;
     let [chain, key] = make_ca(folder.path())?;
     let files = folder.path().join("files");

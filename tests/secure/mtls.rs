@@ -81,7 +81,7 @@ pub(crate) async fn envoy(
 }
 
 #[tokio::test]
-async fn envoys_with_certificates_of_the_ca_speak_mtls_and_strict_takes_nothing_else() -> Result<()> {
+async fn envoys_with_certificates_of_the_ca_use_mtls_and_strict_rejects_plain_text() -> Result<()> {
     let application = Backend::start("web", SocketAddr::from(([127, 0, 0, 1], 0))).await?;
     let _sidecar = ports::take(&[SIDECAR_PORT]).await?;
     let port = ports::free()?;

@@ -74,7 +74,7 @@ async fn cve_2022_23635_null_tokens_and_list_metadata_are_harmless() -> Result<(
 }
 
 #[tokio::test]
-async fn cve_2021_34824_what_one_namespace_was_given_is_not_given_to_another() -> Result<()> {
+async fn cve_2021_34824_secrets_are_not_shared_between_namespaces() -> Result<()> {
     let server = Server::start().await?;
     let shop = Proof::Token(server.issuer.token(json!({})));
     let bank = Proof::Token(server.issuer.token(json!({"sub": "system:serviceaccount:bank:web"})));
@@ -188,7 +188,7 @@ async fn ghsa_fgw5_hp8f_xfhc_keys_are_not_fetched_from_the_machine_itself() -> R
 }
 
 #[tokio::test]
-async fn istio_57592_a_dump_shows_no_key_and_alters_none() -> Result<()> {
+async fn istio_57592_config_dumps_hide_keys_without_modifying_them() -> Result<()> {
     let server = Server::start().await?;
     let proof = Proof::Token(server.issuer.token(json!({})));
     let before = server.secrets(&proof, "shop", "web", &["kubernetes://tls"]).await?;

@@ -80,7 +80,7 @@ async fn cpu_profile(server: &Server, seconds: u64) -> Result<(Profile, [f64; 2]
 }
 
 #[tokio::test]
-async fn a_cpu_profile_names_what_took_the_time() -> Result<()> {
+async fn a_cpu_profile_shows_the_functions_that_used_cpu() -> Result<()> {
     let server = Server::with_mesh(MESH).await?;
     let [http, monitoring] = server.web();
     let asking = load(monitoring);
@@ -121,7 +121,7 @@ fn names_what_ran(profile: &Profile) -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_with_the_reason() -> Result<()> {
+async fn invalid_profile_requests_are_rejected_with_a_reason() -> Result<()> {
     let server = Server::with_mesh(MESH).await?;
     let [http, _] = server.web();
     for (page, reason) in [

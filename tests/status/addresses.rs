@@ -43,7 +43,7 @@ async fn start(deployed: &Deployed, stop: &CancellationToken) -> tokio::task::Jo
     tokio::spawn(controller.run(stop.clone()))
 }
 
-pub(crate) async fn are_given_once_and_taken_back(deployed: &Deployed) {
+pub(crate) async fn are_allocated_once_and_released(deployed: &Deployed) {
     let stop = CancellationToken::new();
     let task = start(deployed, &stop).await;
     put(deployed, "a", &["a.com"], &json!({}));

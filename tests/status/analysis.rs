@@ -70,14 +70,14 @@ pub(crate) async fn is_told_and_taken_back(deployed: &Deployed) {
     for untouched in ["good", "other"] {
         assert_eq!(get(deployed, untouched).await["status"], Value::Null);
     }
-    is_told_of_what_is_beside(deployed).await;
-    is_told_of_what_a_tag_makes_ours(deployed).await;
+    reports_follow_changes_of_other_objects(deployed).await;
+    reports_objects_once_their_tag_is_of_this_revision(deployed).await;
     stop.cancel();
     task.await.unwrap();
 }
 
 /// The status of an object follows what other objects lack, and no longer lack.
-async fn is_told_of_what_is_beside(deployed: &Deployed) {
+async fn reports_follow_changes_of_other_objects(deployed: &Deployed) {
     let route = json!([{ "route": [{ "destination": { "host": "beside.default.svc.cluster.local" } }] }]);
     put(deployed, "beside", &route, "default");
     let codes = async || {
@@ -97,7 +97,7 @@ async fn is_told_of_what_is_beside(deployed: &Deployed) {
 }
 
 /// An object that names a tag is judged once the tag is of this revision.
-async fn is_told_of_what_a_tag_makes_ours(deployed: &Deployed) {
+async fn reports_objects_once_their_tag_is_of_this_revision(deployed: &Deployed) {
     put(deployed, "tagged", &json!([{}]), "prod");
     put(deployed, "broken", &json!([{}]), "default");
     let codes = async |name: &str| get(deployed, name).await["status"]["validationMessages"][0]["type"]["code"].clone();

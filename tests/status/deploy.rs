@@ -79,12 +79,12 @@ async fn all_is_applied_and_all_that_navarch_writes_it_may_write() {
     leaders::wait_for_an_istiod_that_leads(&deployed).await;
     untaint::follows_the_pods_of_istio_cni(&deployed).await;
     roots::are_in_every_namespace_and_stay(&deployed).await;
-    addresses::are_given_once_and_taken_back(&deployed).await;
+    addresses::are_allocated_once_and_released(&deployed).await;
     analysis::is_told_and_taken_back(&deployed).await;
-    quarantine::a_condition_and_an_event_say_what_proxies_said(&deployed).await;
-    unready::an_event_of_the_pod_says_what_is_missing(&deployed).await;
+    quarantine::a_quarantine_is_reported_by_a_condition_and_an_event(&deployed).await;
+    unready::an_unready_control_plane_writes_an_event_of_its_pod(&deployed).await;
     rollouts::replicas_agree_and_forget_no_abort(&deployed).await;
-    gateway_api::is_written_beside_that_of_others_and_mended(&deployed).await;
+    gateway_api::is_written_next_to_that_of_other_controllers_and_repaired(&deployed).await;
     inference_pools::have_services_that_are_mended(&deployed).await;
     ambient::conditions_stand_beside_those_of_others_and_go(&deployed).await;
     registration::follows_proxies(&deployed).await;

@@ -55,7 +55,7 @@ async fn entries(deployed: &Deployed) -> Vec<String> {
         .collect()
 }
 
-pub(crate) async fn is_written_beside_that_of_others_and_mended(deployed: &Deployed) {
+pub(crate) async fn is_written_next_to_that_of_other_controllers_and_repaired(deployed: &Deployed) {
     deployed.cluster.apply(&definition().to_string()).unwrap();
     let wait = ["wait", "--for=condition=Established", "--timeout=30s", "crd/httproutes.gateway.networking.k8s.io"];
     deployed.cluster.kubectl(&wait, "").unwrap();
@@ -93,7 +93,7 @@ pub(crate) async fn is_written_beside_that_of_others_and_mended(deployed: &Deplo
     assert_ne!(version, seen);
     stop.cancel();
     task.await.unwrap();
-    quarantine::a_route_is_told_once_it_has_a_parent(deployed).await;
+    quarantine::a_quarantined_route_gets_its_condition_once_it_has_a_parent(deployed).await;
     is_written_by_its_revision_alone(deployed).await;
     deployed.cluster.kubectl(&["delete", "crd", "httproutes.gateway.networking.k8s.io"], "").unwrap();
 }

@@ -56,7 +56,7 @@ fn writes(deployed: &Deployed, name: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gateways_have_what_they_need_and_nothing_of_others() {
+async fn managed_gateways_get_their_objects_without_changing_others() {
     let mut deployed = Deployed::start().await;
     define(&deployed);
     deployed.cluster.start_controllers(&["garbage-collector-controller".to_owned()]).unwrap();

@@ -24,7 +24,7 @@ fn chart_for_any_version(folder: &Path) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn navarch_works_with_what_helm_installs() {
+async fn navarch_works_with_an_installation_by_helm() {
     let helm = Helm::find().unwrap();
     let deployed = Deployed::empty().await;
     let folder = tempfile::tempdir().unwrap();

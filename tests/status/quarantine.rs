@@ -40,7 +40,7 @@ async fn reporter(
     (told, stop, task)
 }
 
-pub(crate) async fn a_condition_and_an_event_say_what_proxies_said(deployed: &Deployed) {
+pub(crate) async fn a_quarantine_is_reported_by_a_condition_and_an_event(deployed: &Deployed) {
     let service = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
         "metadata": { "name": "refused", "namespace": "default" },
@@ -63,7 +63,7 @@ pub(crate) async fn a_condition_and_an_event_say_what_proxies_said(deployed: &De
 }
 
 /// A route is quarantined before anything is written of its parents.
-pub(crate) async fn a_route_is_told_once_it_has_a_parent(deployed: &Deployed) {
+pub(crate) async fn a_quarantined_route_gets_its_condition_once_it_has_a_parent(deployed: &Deployed) {
     let path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/early";
     let route = json!({
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",

@@ -229,9 +229,9 @@ pub(crate) async fn follows_proxies(deployed: &Deployed) {
     let other = Papers::issue(deployed, folder.path(), "other").await;
     strangers_are_refused(deployed, &first, &vm, &other).await;
     one_registers_and_moves(deployed, &first, &vm).await;
-    one_that_people_wrote_tells_its_health(deployed, &first, &vm).await;
+    an_entry_of_a_user_gets_a_health_condition(deployed, &first, &vm).await;
     assert!(first.navarch.stop().await.unwrap(), "it ends when it is told to");
-    one_that_a_crash_left_behind_goes(deployed, &vm).await;
+    an_entry_left_by_a_crash_is_deleted(deployed, &vm).await;
     files_take_no_entries().await;
 }
 
@@ -333,7 +333,7 @@ async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Pape
 
 /// A control plane that crashes together with the machine leaves an entry behind, which says that the machine is connected; others
 /// take it away once no connection can be so old.
-async fn one_that_a_crash_left_behind_goes(deployed: &Deployed, vm: &Papers) {
+async fn an_entry_left_by_a_crash_is_deleted(deployed: &Deployed, vm: &Papers) {
     const NAME: &str = "web-10.9.0.7-lan";
     let metadata = json!({ "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": "web", "NETWORK": "lan" });
     let crashing = Replica::start(deployed, "crashing").await;
@@ -369,7 +369,7 @@ async fn one_that_a_crash_left_behind_goes(deployed: &Deployed, vm: &Papers) {
 }
 
 /// An entry that people wrote stays, but for what was said of its health.
-async fn one_that_people_wrote_tells_its_health(deployed: &Deployed, server: &Replica, vm: &Papers) {
+async fn an_entry_of_a_user_gets_a_health_condition(deployed: &Deployed, server: &Replica, vm: &Papers) {
     let written = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry",
         "metadata": {

@@ -11,7 +11,7 @@ use crate::{Deployed, NAMESPACE, until};
 /// A pod of a control plane.
 const POD: &str = "istiod-unready";
 
-pub(crate) async fn an_event_of_the_pod_says_what_is_missing(deployed: &Deployed) {
+pub(crate) async fn an_unready_control_plane_writes_an_event_of_its_pod(deployed: &Deployed) {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": POD, "namespace": NAMESPACE },
         "spec": {

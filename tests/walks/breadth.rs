@@ -58,7 +58,7 @@ fn both_families_lead_to_a_dual_stack_service() {
 }
 
 #[test]
-fn a_port_may_be_treated_otherwise_than_its_service() {
+fn a_port_can_override_the_policy_of_its_service() {
     let rule = "{host: reviews, trafficPolicy: {portLevelSettings: [{port: {number: 9080}, \
                 loadBalancer: {simple: PASSTHROUGH}}]}}";
     let client = shop().rule("DestinationRule", "shop", "reviews", rule).sidecar("shop", "client");
@@ -66,7 +66,7 @@ fn a_port_may_be_treated_otherwise_than_its_service() {
 }
 
 #[test]
-fn what_is_not_exported_is_not_seen_elsewhere() {
+fn services_not_exported_are_invisible_in_other_namespaces() {
     let kept = "apiVersion: v1\nkind: Service\nmetadata: {name: ratings, namespace: shop, \
                 annotations: {networking.istio.io/exportTo: '.'}}\nspec: {clusterIP: 10.96.0.2, selector: {app: ratings}, \
                 ports: [{name: http, port: 9080, targetPort: 8080, protocol: TCP}]}";
@@ -142,7 +142,7 @@ fn without_interception_the_ports_of_services_are_open_on_loopback() {
 }
 
 #[test]
-fn tproxy_leads_where_redirect_does_and_keeps_the_source() {
+fn tproxy_captures_like_redirect_and_keeps_the_source_address() {
     let tproxy = json!({"INTERCEPTION_MODE": "TPROXY"});
     let server = shop().proxy_with("sidecar", "10.1.0.3", "shop", "ratings", "", &tproxy);
     let walk = server.walk(&inbound(request("10.1.0.3:8080", "ratings", "/", &[])));
@@ -199,7 +199,7 @@ fn wildcard_service_entries_forward_to_the_original_destination() {
 }
 
 #[test]
-fn ranges_of_addresses_are_taken_whole() {
+fn a_service_entry_with_a_cidr_matches_all_its_addresses() {
     let entry = "{hosts: [range.example], addresses: [10.50.0.0/16], location: MESH_INTERNAL, resolution: STATIC, \
                  ports: [{number: 9000, name: tcp, protocol: TCP}], endpoints: [{address: 10.2.0.1, ports: {tcp: 9001}}]}";
     let client = shop().rule("ServiceEntry", "shop", "range", entry).sidecar("shop", "client");
@@ -234,7 +234,7 @@ fn unknown_hosts_are_sent_to_the_egress_proxy() {
 }
 
 #[test]
-fn gateways_redirect_and_pass_on_by_the_name_in_tls() {
+fn gateways_redirect_and_forward_by_sni() {
     let servers = "{selector: {istio: edge}, servers: [\
                    {port: {number: 80, name: http, protocol: HTTP}, hosts: [shop.example], tls: {httpsRedirect: true}}, \
                    {port: {number: 15443, name: tls, protocol: TLS}, hosts: ['*.local'], tls: {mode: AUTO_PASSTHROUGH}}]}";

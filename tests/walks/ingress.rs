@@ -284,7 +284,7 @@ fn plans_report_clients_that_lose_access() {
 }
 
 #[test]
-fn plans_say_what_a_gateway_passes_on_unread() {
+fn plans_show_tls_passthrough_changes_of_a_gateway() {
     let db = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: db, namespace: edge}\n\
               spec: {hosts: [db.example], gateways: [edge], tls: [{match: [{port: 9443, sniHosts: [db.example]}], \
               route: [{destination: {host: web.shop.svc.cluster.local, port: {number: 80}}}]}]}\n";

@@ -61,7 +61,7 @@ fn istio_59992_letters_of_expressions_in_principals_and_namespaces_are_letters()
 }
 
 #[test]
-fn cve_2021_31921_gateways_pass_on_to_their_hosts_alone() {
+fn cve_2021_31921_auto_passthrough_gateways_forward_only_to_their_hosts() {
     let gateway = "{selector: {istio: edge}, servers: [{port: {number: 15443, name: tls, protocol: TLS}, \
                    hosts: ['reviews.shop.svc.cluster.local', '*.open.example'], tls: {mode: AUTO_PASSTHROUGH}}]}";
     let entry = |host: &str, rest: &str| {
@@ -188,7 +188,7 @@ fn cve_2022_21679_policies_about_hosts_mean_the_same_to_proxies_of_all_versions(
 /// Whoever may write VirtualServices in one namespace can route the requests of all to a host of another (a known limit of
 /// Istio's API): what is documented against it must hold.
 #[test]
-fn istio_security_2026_002_virtual_services_of_others_are_kept_away_by_what_is_documented() {
+fn istio_security_2026_002_documented_settings_exclude_virtual_services_of_other_namespaces() {
     let routes = "{hosts: [reviews.shop.svc.cluster.local], http: [{route: [{destination: {host: ratings.shop.svc.cluster.local}}]}]}";
     let mesh = || shop().rule("VirtualService", "evil", "take", routes);
     let led_away = |mesh: &Mesh| {

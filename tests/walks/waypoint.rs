@@ -183,7 +183,7 @@ fn policies_of_the_waypoint_are_the_reason_where_they_deny() {
 }
 
 #[test]
-fn what_the_waypoint_has_no_endpoints_for_fails_there() {
+fn requests_without_endpoints_fail_at_the_waypoint() {
     let none = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: web, namespace: shop}\n\
                 spec: {hosts: [web], http: [{route: [{destination: {host: web, subset: three}}]}]}\n";
     let answer = asked(none, "client", "web");

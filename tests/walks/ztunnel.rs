@@ -93,7 +93,7 @@ fn plain_text_is_refused_where_mutual_tls_is_demanded() {
 }
 
 #[test]
-fn what_the_ztunnel_of_the_node_was_sent_counts() {
+fn policies_of_the_ztunnel_on_the_node_are_evaluated() {
     let answer = asked(NODE, "client", "near");
     assert_eq!(answer.reason, None, "{answer}");
     assert_eq!(answer.unknown, Vec::<String>::new(), "its ztunnel is known: {answer}");

@@ -16,7 +16,7 @@ const UNAVAILABLE: &str = "the server is currently unable to handle the request"
 const ROLE: &str = "istiod-clusterrole-istio-system";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_pod_comes_in_without_its_proxy() {
+async fn no_pod_is_admitted_without_its_proxy() {
     let installed = Installed::start(&[]).await;
     pods::open_shop(&installed);
     let map = map(&installed).await;

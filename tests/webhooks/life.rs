@@ -29,7 +29,7 @@ async fn webhooks_serve_the_api_server_throughout_their_lifecycle() {
     any_pods::are_taken(&installed).await;
     edits_are_undone(&installed, &root).await;
 
-    a_second_replica_writes_what_somebody_edits_alone(&installed, &first, &root).await;
+    a_second_replica_writes_only_edited_configurations(&installed, &first, &root).await;
 
     rotation_leaves_no_gap(&installed, &root).await;
 
@@ -55,7 +55,7 @@ async fn webhooks_serve_the_api_server_throughout_their_lifecycle() {
 }
 
 /// A second replica has the same root: it writes nothing before somebody edits something.
-async fn a_second_replica_writes_what_somebody_edits_alone(installed: &Installed, first: &Navarch, root: &str) {
+async fn a_second_replica_writes_only_edited_configurations(installed: &Installed, first: &Navarch, root: &str) {
     const EDITED: &str = "istiod-default-validator";
     let before = versions(installed).await;
     let second = installed.navarch_at("second", navarch_testkit::ports::free().unwrap()).await;

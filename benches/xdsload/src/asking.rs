@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_asked_for_as_long_as_one_resource_does() {
+    fn a_name_is_subscribed_while_any_resource_refers_to_it() {
         let mut asking = Asking::default();
         let mut replace = |resource, names: &[Id]| {
             let mut difference = Difference::default();

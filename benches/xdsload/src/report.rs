@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_is_taken_at_its_ranks() {
+    fn a_spread_has_the_nearest_rank_percentiles() {
         let times: Vec<_> = (1..=200).map(Duration::from_millis).collect();
         let spread = Spread::of(&times);
         assert_eq!((spread.count, spread.first, spread.last), (200, 1.0, 200.0));

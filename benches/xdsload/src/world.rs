@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_mesh_is_as_large_as_asked() {
+    async fn a_generated_mesh_has_the_requested_size() {
         let folder = tempfile::tempdir().unwrap();
         let size = Size {
             services: 3,

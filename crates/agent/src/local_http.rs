@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_read_to_its_end_also_where_the_other_side_closes() {
+    async fn a_response_of_a_closing_server_is_read_completely() {
         let port =
             answering(b"HTTP/1.1 302 Found\r\nlocation: http://example.com/\r\nconnection: close\r\n\r\nbody").await;
         let answer = Question::get("127.0.0.1", port, "/", Duration::from_secs(5)).ask().await.unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_too_large_is_none() {
+    async fn an_oversized_response_is_an_error() {
         let port = answering(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n123456789").await;
         let question = Question { limit: 8, ..Question::get("127.0.0.1", port, "/", Duration::from_secs(5)) };
         assert!(matches!(question.ask().await, Err(HttpError::Body(_))));

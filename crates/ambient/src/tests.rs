@@ -250,7 +250,7 @@ fn mesh_size(pods: usize) -> usize {
 }
 
 #[test]
-fn after_any_events_it_is_as_from_scratch() {
+fn any_sequence_of_events_gives_the_same_result_as_a_fresh_start() {
     let all: Vec<Change> =
         objects(WORLD).into_iter().chain(objects(&(0..6).map(|n| pod(n, n % 2 == 0)).collect::<String>())).collect();
     let names: Vec<ObjectRef> = all

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_of_another_release_is_added_whole() {
+    fn plan_parts_of_another_release_are_added_without_deduplication() {
         let old = PlanPart { forms: Vec::new(), ..part("shop/api", 4, "of b") };
         let whole = merged(vec![("a".to_owned(), part("shop/web", 3, "of a")), ("b".to_owned(), old)]);
         assert_eq!(whole.types["rds"], Totals { changed: 4, proxies: 7, ..Totals::default() });

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_in_brief_names_proxies_traffic_and_what_is_wrong() {
+    fn a_plan_summary_has_proxies_traffic_and_problems() {
         let change = TrafficChange {
             request: "GET reviews:9080/".to_owned(),
             from: BTreeSet::from(["shop/web".to_owned()]),

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn annotations_of_the_control_plane_are_taken_from_what_others_write() {
+    fn internal_annotations_are_removed_from_objects_of_users() {
         let mut gateway = Object { meta: ObjectMeta::default(), spec: Gateway::default() };
         for key in ["internal.istio.io/gateway-semantics", "internal.istio.io/service-account-name", "own/one"] {
             gateway.meta.annotations.insert(Arc::from(key), Arc::from("gateway"));

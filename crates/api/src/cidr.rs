@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_holds_what_shares_its_leading_bits() {
+    fn a_cidr_contains_addresses_with_its_prefix() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let range = Cidr::parse("10.1.0.0/16").unwrap();
         assert!(range.contains(ip("10.1.255.1")));

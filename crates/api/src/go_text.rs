@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_json_text_reads_back_and_holds_nothing_for_html() {
+    fn json_text_round_trips_and_escapes_html() {
         let text = "a\"\\\u{1}\u{8}\n<b>&\u{2028}\u{e9}\u{7f}";
         let mut written = String::new();
         write_json_string(&mut written, text);

@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_and_what_they_are_borrowed_from_have_one_hash() {
+    fn str_and_string_have_equal_hashes() {
         assert_eq!(keyed_hash("name"), keyed_hash(&String::from("name")));
         assert_ne!(keyed_hash("name"), keyed_hash("eman"));
     }

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_found_as_long_as_they_are_there() {
+    fn numbers_are_found_until_they_are_removed() {
         let mut index = HashIndex::default();
         let found = |index: &HashIndex, key: &str| index.get(key).to_vec();
         for number in [2, 2, 1, 3] {

@@ -238,7 +238,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_index_finds_what_a_look_at_each_host_finds(
+        fn host_index_lookups_equal_a_linear_search(
             left in prop::collection::vec(r"\*?(\.?[ab]){0,3}", 0..8),
             right in prop::collection::vec(r"\*?(\.?[ab]){0,3}", 0..8),
         ) {

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn private_memory_is_some_and_not_more_than_all() {
+    fn private_memory_is_positive_and_at_most_the_total() {
         let (memory, usage) = (PrivateMemory::read(), ProcessUsage::read(None));
         assert!(memory.resident > Some(1e5) && memory.mapped >= memory.resident, "{memory:?}");
         assert!(usage.addressed >= memory.mapped, "{usage:?} {memory:?}");

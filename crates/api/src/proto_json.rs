@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_underscore_goes_and_the_letter_after_it_is_raised() {
+    fn underscores_become_camel_case() {
         assert_eq!(camel_case("mesh_mTLS"), "meshMTLS");
         assert_eq!(camel_case("enable_64bit_trace_id"), "enable64bitTraceId");
     }

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_share_holds_what_a_smaller_one_does() {
+    fn a_larger_share_contains_every_smaller_one() {
         let shares = ["0.01%", "5%", "25%", "100%"].map(|text| Share::parse(text).unwrap());
         for hash in (0..100_000).map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
             let held: Vec<bool> = shares.iter().map(|share| share.holds(hash)).collect();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_may_say_otherwise_than_the_mesh() {
+    fn annotations_override_the_rollout_settings_of_the_mesh() {
         let none = RolloutSettings::default();
         let mesh = RolloutSettings { stages: Stages::parse("10%").ok(), pause: Duration::from_secs(1) };
         let of = |kind, annotations: &[(&str, &str)], settings| RolloutPlan::of(kind, &meta(annotations), settings);

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_taken_apart_as_they_were_put_together() {
+    fn cluster_names_round_trip() {
         let cluster = OutboundCluster::new(80, "v1", &Hostname::new("reviews.shop.svc.cluster.local"));
         assert_eq!(cluster.to_string(), "outbound|80|v1|reviews.shop.svc.cluster.local");
         assert_eq!(cluster.sni(), "outbound_.80_.v1_.reviews.shop.svc.cluster.local");

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_set_where_the_object_is_what_was_read() {
+    fn a_status_patch_tests_the_resource_version() {
         let Patch::Json::<()>(patch) = status_patch("7", false, [("conditions", json!([]))]).unwrap() else {
             panic!("not a JSON patch");
         };

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_charged_while_any_part_of_it_is_held() {
+    fn a_response_is_charged_until_all_its_parts_are_dropped() {
         let (answers, peer) = (Budget::new(1000), IpAddr::from([10, 0, 0, 1]));
         let mut first = charge(&answers, peer, vec![1; 200].into()).unwrap();
         let rest = first.split_off(150);

@@ -92,7 +92,7 @@ fn live_memory_is_estimated_and_removed_when_freed() {
 }
 
 #[test]
-fn large_blocks_are_all_seen() {
+fn all_large_allocations_are_sampled() {
     let held: Vec<_> = (0..20).map(|_| large_block(16 << 20)).collect();
     let [.., objects, bytes] = of(&profile(), "large_block");
     assert!((20..=21).contains(&objects) && within(bytes, 320 * MIB, 1), "{objects} {bytes}");
@@ -103,7 +103,7 @@ fn large_blocks_are_all_seen() {
 }
 
 #[test]
-fn blocks_keep_what_they_hold_as_they_grow() {
+fn reallocated_blocks_keep_their_contents() {
     let all: Vec<_> = (0..8).map(|_| grown_step_by_step(3 << 20)).collect();
     for block in &all {
         assert!(block.iter().enumerate().all(|(place, byte)| *byte == place as u8));
@@ -152,7 +152,7 @@ fn shuffled(seed: u64, passed: &std::sync::mpsc::Sender<Vec<u64>>) {
 }
 
 #[test]
-fn threads_that_come_and_go_free_what_others_allocated() {
+fn memory_freed_by_other_short_lived_threads_is_counted() {
     let (sender, receiver) = std::sync::mpsc::channel::<Vec<u64>>();
     let freeing = std::thread::spawn(move || {
         let whole = |block: Vec<u64>| block.iter().all(|value| *value == block[0]);

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packed_dependencies_are_what_they_were() {
+    fn packed_dependencies_round_trip() {
         let ids = (0..64).flat_map(|bits| [(1_u64 << bits) - 1, (1 << bits) / 2]).filter(|id| *id < 1 << 63);
         let mut all: Vec<Dep> = ids.map(|id| Dep::Node(NodeId(id))).collect();
         all.extend([0, 1, 63, 64, 8191, 8192, usize::MAX >> 1].map(|id| Dep::Fact(FactId(id))));

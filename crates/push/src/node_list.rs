@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_hold_what_was_pushed_and_not_removed() {
+    fn node_lists_contain_pushed_and_not_removed_nodes() {
         let mut list = NodeList::default();
         assert!(list.is_empty());
         for id in [7, 3, 7, 5] {

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_gives_the_digest_of_the_whole() {
+    fn an_incremental_digest_equals_the_full_digest() {
         let cds = ResourceType::Cluster;
         let before = collection(cds, &[("a", "1"), ("b", "1"), ("c", "1")]);
         let after = collection(cds, &[("a", "1"), ("b", "2"), ("d", "1")]);

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_found_by_their_hash_in_order_as_long_as_they_are_there() {
+    fn objects_are_found_by_hash_in_order_until_they_are_removed() {
         let mut index = ObjectIndex::default();
         let hashes = [1, 2, 1 << 49, u64::MAX, 1 << 50];
         let objects = [object(Kind::ServiceImport, "a"), object(Kind::Namespace, "b"), object(Kind::Pod, "c")];

@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spec_comes_before_the_annotation_and_that_before_the_namespace() {
+    fn the_spec_overrides_the_annotation_which_overrides_the_namespace() {
         let (near, node) = (meta("PreferClose"), meta("prefersamenode"));
         let found = |declared, service: &ObjectMeta| traffic_distribution(declared, service, Some(&node));
         assert_eq!(found(Some(Declared::PreferSameNode), &near), TrafficDistribution::PreferSameNode);

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_is_added_and_an_own_network_stays() {
+    fn a_missing_locality_is_added_and_a_set_network_kept() {
         let (cluster, network) = (ClusterId::new("c"), NetworkId::new("n"));
         let place = WorkloadLocation { cluster: &cluster, locality: "r/z", node: "node-1", network: &network };
         let own = Labels::from([("app".into(), "web".into()), (NETWORK_LABEL.into(), "own".into())]);

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_with_a_time_belongs_to_a_cron_job() {
+    fn a_job_named_with_a_timestamp_has_a_cron_job_as_owner() {
         assert_eq!(owner("Job", "backup-27654321", &[]).as_deref(), Some("backup"));
         assert_eq!(owner("Job", "backup-1234567", &[]), None);
         assert_eq!(owner("Job", "backup-1234567x", &[]), None);

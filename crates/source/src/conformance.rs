@@ -160,7 +160,7 @@ pub(super) fn virtual_service(name: &str, host: &str) -> Value {
 }
 
 /// The initial objects are sent before the source reports that it is in sync.
-pub(super) async fn all_that_is_there_is_told_before_sync<S: SourceUnderTest>() {
+pub(super) async fn initial_objects_are_sent_before_sync<S: SourceUnderTest>() {
     let mut listener = Listener::<S>::start(&[namespace("shop", "1"), virtual_service("a", "a")]).await;
     let name = |event| {
         let SourceEvent::Added(object) = event else { panic!("{event:?}") };
@@ -190,7 +190,7 @@ pub(super) async fn changes_are_told<S: SourceUnderTest>() {
 }
 
 /// Equal content is nothing new.
-pub(super) async fn equal_content_is_not_told<S: SourceUnderTest>() {
+pub(super) async fn equal_content_causes_no_event<S: SourceUnderTest>() {
     let mut listener = Listener::<S>::start(&[virtual_service("a", "a")]).await;
     listener.sync().await;
     listener.source.put(&virtual_service("a", "a")).await;
@@ -306,8 +306,8 @@ macro_rules! suite {
             use super::*;
 
             $crate::conformance::suite! { @tests $source:
-                all_that_is_there_is_told_before_sync an_empty_place_is_in_sync changes_are_told
-                equal_content_is_not_told a_broken_version_leaves_the_last_good_one a_broken_object_harms_no_other
+                initial_objects_are_sent_before_sync an_empty_place_is_in_sync changes_are_told
+                equal_content_causes_no_event a_broken_version_leaves_the_last_good_one a_broken_object_harms_no_other
                 unknown_fields_are_told what_is_told_adds_up
             }
         }

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_takes_the_place_of_the_configmap_for_what_it_holds() {
+    fn a_file_overrides_the_configmap_for_the_keys_it_contains() {
         let root = |files: (bool, bool)| {
             let mut layers = Layers {
                 files,

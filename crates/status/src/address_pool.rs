@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_given_in_turn_until_none_is_left() {
+    fn addresses_are_allocated_in_order_until_the_range_is_exhausted() {
         let range = Range::parse("10.0.0.9/29").unwrap();
         let mut pool = AddressPool::new(range);
         let mut taken = BTreeSet::from(["10.0.0.10".parse::<IpAddr>().unwrap()]);

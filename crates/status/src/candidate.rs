@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_free_or_old_is_taken() {
+    fn a_free_or_expired_lock_is_acquired() {
         let (a, b) = (candidate("a", "default", Location::Local), candidate("b", "default", Location::Local));
         let record = held_by(&a, Scope::Mesh);
         assert_eq!(record.leader_transitions, 0);

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn each_service_has_one_turn_once_its_namespace_counts() {
+    fn each_service_of_a_selected_namespace_is_processed_once() {
         let mut world = World::default();
         let scope = NamespaceScope::default();
         let due = |world: &mut World| -> Vec<String> {

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_comes_and_goes_with_all_that_is_in_it() {
+    fn selecting_a_namespace_selects_its_objects() {
         let mut all = Discovery::default();
         for object in [namespace("shop", "a"), secret("shop"), secret("bank"), namespace("bank", "b")] {
             all.put(object, &mut BTreeSet::new());
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration_is_hidden_only_where_everything_must_be_selected() {
+    fn discovery_selectors_hide_configuration_only_in_scope_everything() {
         let sidecar =
             || object("{ apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: { name: s, namespace: shop } }");
         for (scope, hidden) in

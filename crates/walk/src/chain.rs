@@ -136,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_name_that_fits_is_taken() {
+    fn the_most_specific_server_name_is_selected() {
         assert_eq!(chosen("*.example", "*.a.example", "x.a.example").as_deref(), Some("*.a.example"));
         assert_eq!(chosen("*.example", "a.example", "a.example").as_deref(), Some("a.example"));
         assert_eq!(chosen("*.example", "a.example", "other"), None);
     }
 
     #[test]
-    fn ranges_hold_what_shares_their_first_bits() {
+    fn cidr_ranges_contain_addresses_with_their_prefix() {
         let range = |start: &str, length| CidrRange { address_prefix: start.to_owned(), prefix_len: Some(length) };
         assert!(holds(&range("10.1.0.0", 16), "10.1.2.3".parse().unwrap()));
         assert!(!holds(&range("10.1.0.0", 16), "10.2.2.3".parse().unwrap()));

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_that_suits_best_is_taken() {
+    fn the_most_specific_virtual_host_is_selected() {
         let routes = routes(&[&["*"], &["*.example"], &["*.A.example"], &["b.example"], &["pre.*"]]);
         for read in [Routes::from(&routes), Routes::new(routes.encode_to_vec().into())] {
             let chosen = |name: &str| read.of_host(name).map(|host| host.name.clone()).unwrap_or_default();

@@ -221,7 +221,7 @@ mod tests {
     const CLIENT: Peer<'_> = Peer::Proven("spiffe://cluster.local/ns/shop/sa/client");
 
     #[test]
-    fn denials_go_before_what_allows() {
+    fn deny_policies_take_precedence_over_allow_policies() {
         let principals = vec![exact("cluster.local/ns/shop/sa/client")];
         let all = Match { destination_ports: vec![8080], ..Match::default() };
         let of_client = Match { principals, ..Match::default() };

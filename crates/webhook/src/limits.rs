@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_reviews_get_in_while_large_ones_hold_all() {
+    async fn small_reviews_are_accepted_while_large_ones_use_all_memory() {
         let limits = Limits { bytes: 0, ..hasty() };
         let intake = Intake::new(limits);
         // As many callers as it takes until no large review fits.

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reviews_of_what_is_not_defined_share_a_row() {
+    fn admission_metrics_share_one_label_set_for_unknown_resources() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let of = |group: &str, version: &str, resource: &str| Resource {

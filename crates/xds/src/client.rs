@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_many_streams_hold_is_paid_once_and_given_back_with_the_last() {
+    fn a_shared_set_is_charged_once_and_released_by_the_last_stream() {
         let client = Client::with_budget(1 << 20);
         let set = names(100);
         let held: Vec<_> = (0..5000).map(|_| client.pay_for_names(&set, true).unwrap()).collect();

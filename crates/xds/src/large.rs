@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_panics_gives_its_turn_back() {
+    async fn a_panicking_request_releases_its_permit() {
         let (large, client) = (LargeRequests::new(), IpAddr::from([10, 0, 0, 1]));
         for _ in 0..100 {
             let turn = large.turn(client, LARGE + 1).await;

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_lists_no_extensions_is_taken_to_have_all() {
+    fn a_node_without_a_list_of_extensions_supports_all() {
         assert!(proxy(node(&[]), None, Served::Envoys).unwrap().supports("istio.alpn"));
     }
 

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_holds_more_than_a_few_hundred_rows() {
+    fn responses_have_at_most_a_few_hundred_rows() {
         let rows = Rows::asked(&parameters(&[("limit", "100000"), ("offset", "10")]));
         assert_eq!(rows.of(0..1000), (10..210).collect::<Vec<_>>());
         assert_eq!(Rows::asked(&parameters(&[("limit", "no"), ("offset", "-1")])).of(0..1000).len(), DEFAULT_ROWS);

@@ -119,7 +119,7 @@ async fn the_committed_ports_and_metrics_are_up_to_date() {
 }
 
 #[test]
-fn every_metric_of_the_control_plane_is_made_known_by_one_of_these_files() {
+fn every_metric_of_the_control_plane_is_listed_in_one_of_these_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let registers = Regex::new(r"fn register\(\s*registry: &mut Registry|\.register_collector\(").unwrap();
     let crates = std::fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src"));

@@ -65,7 +65,7 @@ fn times(spans: &[Span], span: &Span) -> [u64; 2] {
 }
 
 #[test]
-fn each_step_is_a_span_with_its_times_below_the_one_that_it_belongs_to() {
+fn each_step_is_a_child_span_with_its_times() {
     let (ids, came) = (Ids::default(), Instant::now());
     let mut trace = OpenTrace::new(ids.trace(), change(came));
     let streams = [stream(1, came, 8, Some((20, true))), stream(2, came, 9, Some((30, false)))];

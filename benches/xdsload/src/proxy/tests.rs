@@ -124,7 +124,7 @@ async fn proxies_follow_disconnect_and_reconnect_with_their_state() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_something_else_breaks_the_stream() {
+async fn a_server_with_another_protocol_breaks_the_stream() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (shared, phase) = shared(listener.local_addr().unwrap(), Protocol::Sotw, 1);
     let mut proxies = tokio::task::JoinSet::new();

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_that_are_only_jumped_to_are_made_too() {
+    fn chains_that_are_only_jump_targets_are_created() {
         let rules = [
             rule(Table::Nat, "OUTPUT", None, "-p tcp -j ISTIO_EMPTY"),
             rule(Table::Mangle, "ISTIO_A", Some(2), "-j RETURN"),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn cleaning_goes_backwards_and_leaves_inner_rules_to_the_flush() {
+    fn cleanup_reverses_the_order_and_flushes_inner_chains() {
         let rules = [
             rule(Table::Nat, "OUTPUT", None, "-j ISTIO_A"),
             rule(Table::Nat, "ISTIO_A", None, "-p tcp -j RETURN"),

@@ -87,7 +87,7 @@ mod tests {
         -A PREROUTING -p tcp -j ISTIO_A\n-A ISTIO_A -j RETURN\nCOMMIT\n*security\n-A OTHER -j DROP\nCOMMIT\n";
 
     #[test]
-    fn a_state_is_alike_when_our_chains_have_as_many_rules() {
+    fn iptables_states_are_equal_if_our_chains_have_the_same_number_of_rules() {
         let wanted = State::parse("* nat\n-N ISTIO_A\n-A PREROUTING -j ISTIO_A\n-A ISTIO_A -j RETURN\nCOMMIT\n");
         let saved = State::parse(SAVED);
         assert_eq!(saved.against(&wanted), Comparison::Alike);

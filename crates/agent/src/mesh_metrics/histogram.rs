@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_belongs_to_its_bucket() {
+    fn a_value_equal_to_a_bound_is_in_its_bucket() {
         let mut histogram = Histogram::default();
         for value in [0, 1, 2, 5, 6, 3_600_001] {
             histogram.observe(value);

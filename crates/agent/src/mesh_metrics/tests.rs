@@ -269,7 +269,7 @@ fn connection(id: &str, kind: AccessLogType, received: u64, sent: u64) -> TcpEnt
 }
 
 #[test]
-fn a_connection_is_counted_while_it_lives_and_its_bytes_once() {
+fn open_connections_are_counted_and_their_bytes_once() {
     let metrics = MeshMetrics::new(workload("client", "buyers"), "");
     let log = metrics.log(&log(Reporter::Source, Vec::new())).unwrap();
     let tell = |kind, received, sent| {

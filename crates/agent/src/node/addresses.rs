@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pods_own_address_is_first_and_excluded_interfaces_are_not_there() {
+    fn the_pods_address_is_first_and_excluded_interfaces_are_omitted() {
         let interfaces = [
             interface("lo", &["127.0.0.1", "::6"]),
             interface("eth0", &["10.0.0.2", "10.0.0.1", "fe80::1", "fd00::1"]),

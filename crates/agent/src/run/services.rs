@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_that_gke_puts_there_have_names_of_their_own_and_must_be_there() {
+    fn mounted_gke_certificates_have_separate_paths_and_are_required() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_string_lossy().into_owned();
         assert_eq!(mounted_files(false, &path), Ok(None));

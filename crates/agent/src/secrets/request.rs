@@ -70,7 +70,7 @@ mod tests {
     use navarch_pki::SigningRequest;
 
     #[test]
-    fn requests_are_what_the_ca_takes_and_keys_print_nothing() {
+    fn signing_requests_are_valid_and_debug_output_hides_keys() {
         for kind in [KeyKind::P256, KeyKind::P384, KeyKind::Rsa2048] {
             let request = Request::new(kind, "spiffe://cluster.local/ns/shop/sa/web").unwrap();
             SigningRequest::parse(&request.csr).unwrap();

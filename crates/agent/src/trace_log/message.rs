@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_and_outcomes_are_read_one_after_the_other() {
+    fn netlink_packets_and_acknowledgements_are_parsed_in_sequence() {
         let attributes =
             [attribute(1, &[0; 4]), attribute(10, b"A:B\0"), attribute(11, &[0, 0, 5, 57]), attribute(9, &[69, 1, 2])];
         let body = [vec![2, 0, 5, 57], attributes.concat()].concat();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_as_long_as_they_say() {
+    fn netlink_requests_have_the_length_in_their_header() {
         for request in [Request::Bind, Request::CopyPackets] {
             let bytes = request.bytes(1337);
             assert_eq!(u32::from_ne_bytes(*bytes.first_chunk().unwrap()) as usize, bytes.len());

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_images_are_taken_apart_as_docker_does() {
+    fn image_names_are_parsed_like_docker() {
         let digest = "a".repeat(64);
         let tag = |tag: &str| Version::Tag(tag.to_owned());
         for (name, registry, repository, version) in [

@@ -72,7 +72,7 @@ fn a_pod_requested_by_address_is_sent_with_its_names_only() {
 }
 
 #[test]
-fn services_and_what_is_in_another_network_are_not_found() {
+fn lookups_by_address_find_no_services_or_other_networks() {
     let (mut mesh, sidecar) = mesh();
     let mut found = |names_: &[&str]| {
         let shown = mesh.ask(sidecar, ResourceType::Workload, names_);
@@ -155,7 +155,7 @@ fn ambient() -> (Mesh, [ProxyId; 3], ProxyId) {
 }
 
 #[test]
-fn in_ambient_mode_proxies_get_by_address_what_they_get_without_it() {
+fn lookups_by_address_are_equal_in_ambient_mode() {
     let (mut mesh, proxies, ztunnel) = ambient();
     let uid = "Kubernetes//Pod/shop/client-5d-x";
     let (mut plain, sidecar) = self::mesh();

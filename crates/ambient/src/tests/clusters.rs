@@ -229,7 +229,7 @@ fn remote_workloads_use_their_waypoint() {
 }
 
 #[test]
-fn after_changes_elsewhere_it_is_as_from_scratch() {
+fn changes_in_a_remote_cluster_give_the_same_result_as_a_fresh_start() {
     let mut mesh = two_clusters(settings(true));
     let (ztunnel, asking) = (mesh.ztunnel("n9"), mesh.ztunnel("n1"));
     let asked = ["n/10.200.0.1", "n/10.2.0.1", "m/10.200.0.1", "shop/all.shop.svc.cluster.local"];
@@ -301,7 +301,7 @@ fn a_copy_of_the_world_has_all_clusters() {
 }
 
 #[test]
-fn workload_entries_elsewhere_count_where_they_are_read() {
+fn workload_entries_of_remote_clusters_are_used_only_if_enabled() {
     let mut settings = settings(true);
     settings.clusters.remote_workload_entries = false;
     let mut mesh = two_clusters(settings);
@@ -311,7 +311,7 @@ fn workload_entries_elsewhere_count_where_they_are_read() {
 }
 
 #[test]
-fn without_joined_networks_they_are_not_known() {
+fn without_multi_network_workloads_of_remote_clusters_are_unknown() {
     let mut mesh = two_clusters(settings(false));
     let ztunnel = mesh.ztunnel("n1");
     assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &[])), [OWN, &host("near"), &host("web")]);
@@ -408,7 +408,7 @@ fn a_remote_change_updates_only_what_it_affects() {
 }
 
 #[test]
-fn a_pod_that_is_not_ready_is_unhealthy_elsewhere_too() {
+fn an_unready_pod_of_a_remote_cluster_is_unhealthy() {
     let mut mesh = two_clusters(settings(true));
     let ztunnel = mesh.ztunnel("n9");
     mesh.ask(ztunnel, ResourceType::Workload, &[]);

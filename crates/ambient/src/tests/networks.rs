@@ -132,7 +132,7 @@ fn remote_services_are_found_by_name_and_address() {
 }
 
 #[test]
-fn after_changes_elsewhere_it_is_as_from_scratch() {
+fn changes_in_a_remote_cluster_give_the_same_result_as_a_fresh_start() {
     let mut mesh = two_clusters(true);
     let ztunnel = mesh.ztunnel("n1");
     mesh.ask(ztunnel, ResourceType::Address, &[]);

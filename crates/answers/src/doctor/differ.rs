@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_are_apart_by_what_the_way_of_the_answer_does_not_explain() {
+    fn clock_differences_exclude_the_duration_of_the_request() {
         let told = |seconds| {
             let mut health = Health::default();
             clock(&mut health, moment(seconds), [moment(0), moment(8)], ["istiod-1", "this machine's"], "date");

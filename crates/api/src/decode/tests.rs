@@ -33,7 +33,7 @@ fn object(text: &str) -> AnyObject {
 }
 
 #[test]
-fn a_broken_document_loses_none_of_the_others() {
+fn a_broken_document_does_not_affect_the_others() {
     let text = [
         virtual_service("one", "  hosts: [a]"),
         virtual_service("two", "  hosts: [a"),
@@ -94,7 +94,7 @@ fn lists_become_their_items() {
 }
 
 #[test]
-fn namespaces_are_what_the_kind_demands() {
+fn namespaces_are_dropped_or_defaulted_by_kind() {
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: n1, namespace: shop}\n";
     assert_eq!(brief(node), ["1 Node n1"]);
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n";

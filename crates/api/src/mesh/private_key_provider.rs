@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_goes_to_the_hardware_that_is_set() {
+    fn a_private_key_provider_is_configured_for_its_hardware() {
         let read = |text| serde_json::from_str::<PrivateKeyProvider>(text).unwrap();
         let key = DataSource::default();
         let cryptomb = read(r#"{"cryptomb": {"pollDelay": "2.01s", "fallback": true}}"#);

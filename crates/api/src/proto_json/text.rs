@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_not_default_or_is_there_explicitly_is_written() {
+    fn only_set_or_non_default_fields_are_written() {
         assert_eq!(to_proto_json(&ProxyConfig::default()), json!({}));
         let text = "{tracing: {zipkin: {}, sampling: 100, stackdriver: {maxNumberOfAttributes: 0}}, concurrency: 0, \
             statsCompression: false, proxyMetadata: {A: ''}, terminationDrainDuration: 0.5s, interceptionMode: TPROXY, \

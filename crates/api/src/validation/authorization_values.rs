@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_are_whole_segments_and_the_rest_comes_last() {
+    fn path_templates_are_segments_and_double_stars_come_last() {
         for good in ["/a", "/a*", "*/b", "/{*}/b", "/a/{**}", "/{*}/{**}/c", "/a//b"] {
             assert_eq!(path(good), Ok(()), "{good}");
         }

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_hold_whole_variables() {
+    fn header_values_must_have_complete_variables() {
         for good in [
             "",
             "foo",

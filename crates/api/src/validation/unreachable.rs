@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_after_a_route_without_matches() {
+    fn routes_after_one_without_matches_are_unreachable() {
         assert_eq!(warned(json!([{}, {"match": [{"port": 1}]}, {}])), ["spec.http[1]", "spec.http[2]"]);
         assert_eq!(warned(json!([{"match": [{"port": 1}]}, {}])), [""; 0]);
     }

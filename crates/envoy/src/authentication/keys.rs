@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobodys_key_is_made_from_its_label() {
+    fn the_placeholder_key_is_the_hash_of_its_label() {
         let label = "navarch: nobody has the key of this point 0";
         let x = URL_SAFE_NO_PAD.encode(Sha256::digest(label));
         assert!(NO_KEYS.contains(&format!("\"x\":\"{x}\"")));

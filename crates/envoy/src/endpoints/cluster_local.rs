@@ -87,7 +87,7 @@ mod tests {
     use navarch_api::mesh::{ServiceSettings, Settings};
 
     #[test]
-    fn defaults_hold_until_they_are_taken_back() {
+    fn default_cluster_local_hosts_can_be_overridden() {
         let mut mesh = MeshConfig::istio_defaults();
         let hosts = local_hosts(&mesh, "cluster.local");
         assert_eq!(hosts.get("*.kube-system.svc.cluster.local"), Some(&true));

@@ -131,7 +131,7 @@ mod tests {
     use super::agent_dns;
 
     #[test]
-    fn the_address_of_the_agent_is_read_as_far_as_it_goes() {
+    fn incomplete_addresses_of_the_agent_are_parsed() {
         for (text, expected) in [
             ("localhost:15053", ("127.0.0.1", 15053)),
             ("10.0.0.1:53", ("10.0.0.1", 53)),

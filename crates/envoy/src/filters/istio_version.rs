@@ -47,7 +47,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn versions_are_read_as_far_as_they_go() {
+    fn incomplete_versions_are_parsed() {
         assert_eq!(parse("1.29.2"), Some([1, 29, 2]));
         assert_eq!(parse("1.29.2-alpha.1"), Some([1, 29, 2]));
         assert_eq!(parse("release-1.29-20260801"), Some([1, 29, 65535]));

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn udp_is_taken_where_a_service_has_the_port_for_it() {
+    fn udp_is_accepted_if_a_service_has_a_udp_port() {
         let udp = TargetPort { is_udp: true, ..target("a", 443, 8443, true) };
         assert!(PortTranslation::Services(vec![target("b", 443, 8443, true), udp.clone()]).takes_udp(443));
         assert!(!PortTranslation::FirstOrSame(Arc::new(vec![udp])).takes_udp(8443));

@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_paths_come_first_then_longer_ones_then_more_headers() {
+    fn exact_paths_precede_longer_prefixes_and_more_headers() {
         let exact = |text: &str| StringMatch::Exact(text.to_owned());
         let prefix = |text: &str| StringMatch::Prefix(text.to_owned());
         let ordered = [

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_with_a_port_is_taken_apart_and_put_together() {
+    fn a_host_with_a_port_round_trips() {
         for (text, expected) in [
             ("echo.shop:80", Some(("echo.shop", "80"))),
             ("[::]:17070", Some(("::", "17070"))),

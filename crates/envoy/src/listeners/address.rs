@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn taken_ports_are_taken_on_all_addresses_only() {
+    fn reserved_ports_are_reserved_only_for_wildcard_addresses() {
         assert!(!taken().allow("0.0.0.0", 15021, false, false));
         assert!(!taken().allow("", 15001, false, true), "HTTP without a bind is on all addresses");
         assert!(taken().allow("", 15001, false, false));

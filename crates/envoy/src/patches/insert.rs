@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_kept_around_what_is_named() {
+    fn named_patches_are_placed_relative_to_their_match() {
         assert_eq!(placed(PatchOperation::Add, true), "abbx");
         assert_eq!(placed(PatchOperation::InsertFirst, true), "xabb");
         assert_eq!(placed(PatchOperation::InsertBefore, true), "axbb");
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_name_the_ends_are_meant() {
+    fn unnamed_patches_apply_at_the_ends() {
         assert_eq!(placed(PatchOperation::InsertBefore, false), "xabb");
         assert_eq!(placed(PatchOperation::InsertAfter, false), "abbx");
         assert_eq!(placed(PatchOperation::Replace, false), "abb");

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_clusters_are_taken_apart_in_both_forms() {
+    fn cluster_names_are_parsed_in_both_forms() {
         let parts = |port, subset, host| NameParts { direction: "outbound", port, subset, host };
         assert_eq!(NameParts::of("outbound|80|v1|a.example"), parts(80, "v1", "a.example"));
         assert_eq!(NameParts::of("outbound_.80_._.a.example"), parts(80, "", "a.example"));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_gateway_routes_are_taken_apart() {
+    fn names_of_gateway_routes_are_parsed() {
         assert_eq!(GatewayRoutes::of("http.8080").port, 8080);
         let https = GatewayRoutes::of("https.443.web.edge.shop");
         assert_eq!((https.port, https.port_name, https.gateway.as_str()), (443, "web", "shop/edge"));

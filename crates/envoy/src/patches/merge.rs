@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_choice_of_a_oneof_goes() {
+    fn merging_a_oneof_replaces_the_other_choice() {
         let mut cluster = Cluster::default();
         cluster.cluster_discovery_type =
             Some(navarch_proto::envoy::config::cluster::v3::cluster::ClusterDiscoveryType::Type(3));

@@ -75,7 +75,7 @@ mod tests {
     use navarch_api::istio::HeaderOperations;
 
     #[test]
-    fn the_authority_is_taken_out_and_set_beats_add() {
+    fn host_headers_become_the_authority_and_set_overrides_add() {
         let entries = |entries: &[(&str, &str)]| {
             entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>()
         };

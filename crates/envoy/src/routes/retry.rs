@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn no_attempts_turn_retries_off() {
+    fn zero_attempts_disable_retries() {
         let off = HttpRetry::default();
         assert_eq!(outbound(Some(&off), HostChoice::Free), None);
         assert_eq!(inbound(Some(&off)), None);

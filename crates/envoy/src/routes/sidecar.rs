@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_make_the_bytes_of_the_whole() {
+    fn encoded_pieces_equal_the_encoded_message() {
         let host = |name: &str| VirtualHost { name: name.to_owned(), ..VirtualHost::default() };
         let whole = RouteConfiguration {
             name: "9080".to_owned(),

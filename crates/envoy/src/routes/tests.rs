@@ -74,7 +74,7 @@ fn of_two_services_with_one_address_only_one_has_it() {
 }
 
 #[test]
-fn a_sniffed_port_has_its_one_host_for_everything() {
+fn the_route_table_of_a_sniffed_port_has_one_catch_all_host() {
     let mut mesh = TestMesh::new(&service("shop", "web", 80));
     let proxy = mesh.sidecar("shop", "a");
     let routes = mesh.routes(proxy, "web.shop.svc.cluster.local:80");
@@ -94,7 +94,7 @@ fn http_proxy_hosts_of_other_ports_need_the_port() {
 }
 
 #[test]
-fn nothing_comes_after_a_match_for_everything() {
+fn matches_after_a_catch_all_match_are_dropped() {
     let spec = "{hosts: [web], http: [{match: [{uri: {prefix: /a}}, {uri: {prefix: /}}, {uri: {prefix: /b}}], \
                 route: [{destination: {host: web}}]}, {route: [{destination: {host: web}}]}]}";
     let mut mesh = TestMesh::new(&(service("shop", "web", 80) + &networking("VirtualService", "shop", "web", spec)));

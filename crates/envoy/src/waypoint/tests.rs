@@ -88,7 +88,7 @@ fn a_namespace_label_covers_all_services_except_the_waypoint() {
 }
 
 #[test]
-fn a_second_waypoint_serves_what_the_first_does() {
+fn a_canary_waypoint_serves_the_same_services() {
     let with_canary = labelled(
         "shop",
         "web",

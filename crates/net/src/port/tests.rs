@@ -55,7 +55,7 @@ async fn addresses_of_either_family_are_one_peer() {
 }
 
 #[tokio::test]
-async fn handshakes_have_a_limit_of_their_own() {
+async fn handshakes_have_a_separate_limit() {
     let limits = PortLimits { connections: 100, handshakes: Some(4), loopback: 0 };
     let (port, rejections) = port(limits);
     let done: Vec<ConnectionPermit> =

@@ -132,7 +132,7 @@ fn ignored_variables_are_reported_with_a_reason() {
 }
 
 #[test]
-fn an_endpoint_that_is_none_sends_nothing_and_is_not_repeated() {
+fn an_invalid_endpoint_disables_export_and_is_not_logged() {
     let read = read_from(&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://user:secret@collector:4317")]);
     assert_eq!((read.config, read.warnings.len()), (None, 1));
     let said = &read.warnings[0];

@@ -212,7 +212,7 @@ fn a_stopped_version_is_not_served_until_the_object_is_edited() {
 }
 
 #[test]
-fn an_edit_on_the_way_takes_the_place_of_the_new_version() {
+fn an_edit_during_a_rollout_replaces_the_new_version() {
     let mut mesh = Mesh::new(10, [plain("old")]);
     mesh.apply([Change::Stages, staged("one"), stage(1, &["p0.shop"])]);
     let serial = mesh.rollout().serial;

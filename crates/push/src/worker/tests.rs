@@ -133,7 +133,7 @@ async fn streams_that_end_while_the_thread_is_busy_take_no_threads_and_are_forgo
 }
 
 #[tokio::test]
-async fn a_stream_that_goes_before_it_takes_its_proxy_leaves_none() {
+async fn a_stream_cancelled_while_connecting_leaves_no_proxy() {
     let push = started().await;
     let (release, mut busy) = keep_busy(&push).await;
     let mut connecting = Box::pin(stream(&push, 1));

@@ -219,7 +219,7 @@ fn a_pod_touches_the_endpoints_of_its_services_and_nothing_else() {
 }
 
 #[test]
-fn an_endpoint_waits_for_its_pod_and_goes_when_the_pod_does() {
+fn an_endpoint_waits_for_its_pod_and_is_removed_with_it() {
     let mut house = House::of(&(a_service("web", WEB) + &a_slice("web-a", "web", &of_pod("10.1.0.1", "web-1"))));
     assert_eq!(house.endpoints(&key("web")), Vec::<String>::new());
     assert_eq!(house.registry.pending_pods(), 1);
@@ -308,7 +308,7 @@ fn other_names_are_followed_to_the_service_that_they_name() {
 }
 
 #[test]
-fn of_several_services_of_a_host_kubernetes_comes_first_then_the_oldest() {
+fn services_of_one_host_are_ordered_kubernetes_first_then_by_age() {
     let host =
         "hosts: [web.shop.svc.cluster.local], resolution: STATIC, ports: [{ number: 81, name: x, protocol: HTTP }]";
     let endpoints = |ip: &str| format!("{host}, endpoints: [{{ address: {ip} }}]");

@@ -359,7 +359,7 @@ async fn a_certificate_of_this_mesh_or_an_older_name_of_it_counts() {
 }
 
 #[tokio::test]
-async fn callers_are_known_until_what_they_showed_expires() {
+async fn authentication_lasts_until_the_credential_expires() {
     let issuer = Issuer { key: KeyPair::generate().unwrap() };
     let exp = 4_102_444_800_i64;
     let token = issuer.token(&claims(json!({ "exp": exp })));

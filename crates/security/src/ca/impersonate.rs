@@ -109,7 +109,7 @@ status: {phase: Failed}
 ";
 
     #[test]
-    fn a_node_proxy_speaks_for_what_runs_on_its_node_alone() {
+    fn a_node_proxy_may_only_impersonate_workloads_of_its_node() {
         let mut objects = Objects::default();
         for decoded in decode_documents(PODS, Format::Yaml) {
             let Outcome::Read { object, .. } = decoded.outcome else { panic!("a pod") };

@@ -64,7 +64,7 @@ fn certificates_have_the_callers_identity_regardless_of_the_csr() {
 }
 
 #[test]
-fn no_certificate_outlives_the_authority() {
+fn no_certificate_expires_after_its_ca() {
     let now = clock();
     let authority = Authority::new(&bundle(KeyType::P256), now).unwrap();
     let csr = SigningRequest::parse(&request(&KeyPair::generate().unwrap())).unwrap();

@@ -249,7 +249,7 @@ async fn the_second_definition_of_an_object_waits_for_the_first_to_go() {
 }
 
 #[tokio::test]
-async fn links_are_followed_to_where_they_lead() {
+async fn symbolic_links_are_followed() {
     let elsewhere = TempDir::new().unwrap();
     fs::write(elsewhere.path().join("target.yaml"), text("a", "1")).unwrap();
     fs::create_dir(elsewhere.path().join("sub")).unwrap();
@@ -269,7 +269,7 @@ async fn links_are_followed_to_where_they_lead() {
 }
 
 #[tokio::test]
-async fn nothing_is_synced_before_the_directory_is_there_and_nothing_lost_when_it_goes() {
+async fn sync_waits_for_the_directory_and_objects_survive_its_removal() {
     let folder = TempDir::new().unwrap();
     let root = folder.path().join("config");
     let mut listener = Listener::over(FilesApart(Directory::start_at(folder, &root)));
@@ -307,7 +307,7 @@ async fn until_refused(listener: &mut Listener<FilesApart>, file: &str, reason: 
 }
 
 #[tokio::test]
-async fn devices_fifos_and_others_are_refused_and_the_rest_keeps_flowing() {
+async fn devices_and_fifos_are_rejected_and_other_files_are_read() {
     let mut listener = listen(|folder| {
         fs::write(folder.join("a.yaml"), text("a", "1")).unwrap();
         symlink("/dev/zero", folder.join("zero.yaml")).unwrap();
@@ -335,7 +335,7 @@ async fn devices_fifos_and_others_are_refused_and_the_rest_keeps_flowing() {
 }
 
 #[tokio::test]
-async fn a_file_that_becomes_a_fifo_keeps_what_it_held_until_it_goes() {
+async fn objects_of_a_file_replaced_by_a_fifo_stay_until_it_is_deleted() {
     let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
     let file = listener.source.0.path("a.yaml");
     let fifo = listener.source.0.path(".fifo");

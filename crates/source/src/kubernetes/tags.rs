@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_known_once_both_places_are_and_follow_what_changes() {
+    fn tags_are_known_once_both_sources_are_synced_and_follow_changes() {
         let mut known = TagSet::default();
         let tags = |known: &TagSet| known.tags().map(|tags| tags.iter().cloned().collect::<Vec<_>>().join(" "));
         known.take(TagSource::Webhook, Ok(Event::Init));

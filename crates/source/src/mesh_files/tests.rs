@@ -117,7 +117,7 @@ async fn a_broken_file_leaves_the_last_good_one() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_empty_for_a_moment_is_not_taken_for_empty() {
+async fn a_briefly_empty_file_causes_no_event() {
     let mut files = Files::start(Some("rootNamespace: a\n"), Some(""));
     files.brief().await;
     files.write("mesh", "");

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_findings_alike_some_are_written() {
+    fn messages_of_one_code_are_limited() {
         let messages = found(OF_ONE + 3);
         let messages: Vec<_> = messages.iter().collect();
         assert_eq!((messages.len(), written(&messages).len()), (OF_ONE + 3, OF_ONE));

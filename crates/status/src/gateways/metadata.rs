@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_controller_keeps_what_it_has() {
+    fn gateways_of_a_newer_controller_version_are_not_taken_over() {
         let holder = |version: &str| Holder::of(&Texts::from([(CONTROLLER_VERSION.to_owned(), version.to_owned())]));
         assert_eq!(Holder::of(&Texts::new()), Holder::Nobody);
         assert_eq!(["1", "5", "6", "x"].map(holder), [Holder::Nobody, Holder::This, Holder::Another, Holder::Another]);

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn each_port_is_there_once_under_a_name_of_its_own() {
+    fn ports_are_unique_and_have_unique_names() {
         let long = "a".repeat(70);
         let of = [
             ("a.b", 80, "HTTP"),

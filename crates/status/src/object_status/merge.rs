@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_status_of_others_only_own_conditions_are_touched() {
+    fn only_own_conditions_of_shared_statuses_are_changed() {
         let theirs = json!({ "type": "Theirs", "status": "True" });
         let before = json!({ "loadBalancer": { "ingress": [{ "ip": "1.2.3.4" }] }, "conditions": [theirs] });
         let wanted =

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_connection_counts_whatever_comes_late() {
+    fn late_events_of_older_connections_are_ignored() {
         let first = by("a", 10).begun(&Annotations::new()).unwrap();
         assert!(is_controller(&first, "a"));
         assert_eq!(by("a", 10).begun(&first), None, "it is written already");

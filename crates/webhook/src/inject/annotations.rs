@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_taken_and_refused_as_istiod_does() {
+    fn annotation_values_are_validated_as_in_istiod() {
         let rule = |name: &str| RULES.iter().find(|(other, _)| *other == name).unwrap().1;
         for (name, good, bad) in [
             (INTERCEPTION_MODE, vec!["REDIRECT", "TPROXY", "NONE"], vec!["", "redirect", "none "]),

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_ids_of_the_namespace_are_taken() {
+    fn the_last_ids_of_the_namespace_range_are_used() {
         let annotations = |users: &str, groups: &str| {
             let pairs = [(USERS, users), (GROUPS, groups)].into_iter().filter(|(_, range)| !range.is_empty());
             pairs.map(|(name, range)| (name.to_owned(), range.to_owned())).collect::<BTreeMap<_, _>>()

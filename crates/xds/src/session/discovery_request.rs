@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn large_things_and_what_is_not_served_are_refused() {
+    fn oversized_requests_and_unserved_types_are_rejected() {
         let unserved = |name: &str| format!("type.googleapis.com/{name}");
         let refused = || Err(Code::Unimplemented);
         let parse = |request: DeltaDiscoveryRequest| request.parse().map(|_| ()).map_err(|status| status.code());

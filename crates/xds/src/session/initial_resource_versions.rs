@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn new_and_changed_resources_are_sent_and_removed_ones_named() {
+    fn new_and_changed_resources_are_sent_and_removed_ones_listed() {
         let [same, other, new, foreign] = ["same", "other", "new", "foreign"].map(|name| resource(name, name));
         let (same_version, old) = (same.version.to_string(), resource("x", "old").version.to_string());
         let had = initial_versions(&[
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_ones_are_one_whatever_the_order() {
+    fn equal_version_lists_are_interned_in_any_order() {
         let of = |numbers: &[u32]| {
             let names: Vec<String> = numbers.iter().map(u32::to_string).collect();
             Arc::new(initial_versions(&names.iter().map(|name| (&**name, VERSION)).collect::<Vec<_>>()))

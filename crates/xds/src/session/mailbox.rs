@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_change_is_not_taken() {
+    fn a_partially_published_change_is_not_taken() {
         let mailbox = Mailbox::default();
         mailbox.publish(ResourceType::Route, empty(ResourceType::Route), &cause(2, false));
         assert!(taken(&mailbox).is_empty());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::bench::*;
 
 #[test]
-fn a_wildcard_gets_everything_then_only_what_changes() {
+fn a_wildcard_subscription_gets_everything_then_only_changes() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("1")), (LDS, "b", body("1"))]).await;
         let mut client = mesh.delta().await;
@@ -19,7 +19,7 @@ fn a_wildcard_gets_everything_then_only_what_changes() {
 }
 
 #[test]
-fn a_first_answer_comes_even_if_there_is_nothing() {
+fn the_first_response_is_sent_even_if_it_is_empty() {
     run(async {
         let mesh = Mesh::new(&[]).await;
         let mut client = mesh.delta().await;
@@ -166,7 +166,7 @@ fn clusters_go_after_the_routes_that_name_them() {
 }
 
 #[test]
-fn a_changed_cluster_brings_its_endpoints_again() {
+fn a_changed_cluster_resends_its_endpoints() {
     run(async {
         let clusters = [(CDS, "a", eds_cluster("a", "1")), (CDS, "b", eds_cluster("b", "1"))];
         let mesh = Mesh::new(&clusters).await;
@@ -183,7 +183,7 @@ fn a_changed_cluster_brings_its_endpoints_again() {
 }
 
 #[test]
-fn extensions_are_never_taken_away() {
+fn extension_configs_are_never_removed() {
     run(async {
         let mesh = Mesh::new(&[(ECDS, "lua", body("1")), (CDS, "a", body("1"))]).await;
         let mut client = mesh.delta().await;

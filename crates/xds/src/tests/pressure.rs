@@ -28,7 +28,7 @@ fn a_slow_reader_blocks_no_one_and_gets_the_latest_version() {
 }
 
 #[test]
-fn many_streams_share_what_they_are_sent() {
+fn streams_share_encoded_resources() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
         let mut clients = Vec::new();

@@ -124,7 +124,7 @@ fn clusters_stay_until_no_route_names_them() {
 }
 
 #[test]
-fn a_client_that_comes_back_has_its_endpoints_again_after_its_clusters() {
+fn a_reconnecting_client_gets_its_endpoints_again_after_its_clusters() {
     run(async {
         let mesh = Mesh::new(&[(CDS, "a", eds_cluster("a", "1")), (EDS, "a", body("x"))]).await;
         let mut client = mesh.state().await;

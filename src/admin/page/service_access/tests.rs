@@ -29,7 +29,7 @@ fn callers(policies: &[Arc<Object<AuthorizationPolicy>>]) -> Callers {
 }
 
 #[test]
-fn without_an_allow_policy_anyone_may_call_but_what_others_refuse() {
+fn without_an_allow_policy_everything_not_denied_is_allowed() {
     assert_eq!(callers(&[]), Callers { anyone: true, ..Callers::default() });
     let denies = policy("no", AuthorizationAction::Deny, vec![AuthorizationRule::default()]);
     let asks = policy("ask", AuthorizationAction::Custom, vec![AuthorizationRule::default()]);

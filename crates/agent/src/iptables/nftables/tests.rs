@@ -27,7 +27,7 @@ fn lines(line: &str, place: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_table_is_made_whole_in_one_transaction() {
+fn an_nftables_table_is_created_in_one_transaction() {
     let planned = dry_run(&options("-u 1337 -g 1337 -b * -d 15020 -i *")).unwrap();
     let table = "inet istio-proxy-nat";
     let expected = [
@@ -100,7 +100,7 @@ fn queries_of_both_families_go_to_the_agent_and_are_tracked_apart() {
 }
 
 #[test]
-fn tproxy_marks_and_comes_first_what_is_put_first() {
+fn tproxy_rules_mark_packets_and_have_istios_order() {
     let line = "-m TPROXY -b 80 -u 7 -t 9 -c eth9 --drop-invalid";
     assert_eq!(
         lines(line, "inet istio-proxy-mangle istio-inbound"),

@@ -65,7 +65,7 @@ async fn over_tls(protocols: &[&[u8]], tasks: &mut JoinSet<()>) -> u16 {
 }
 
 #[tokio::test]
-async fn probes_over_tls_are_of_http_2_where_the_application_speaks_it() {
+async fn https_probes_use_http2_if_the_application_supports_it() {
     for (protocols, said) in [
         (&[&b"h2"[..], b"http/1.1"][..], r#"HTTP/2.0 /x Some("127.0.0.1")"#),
         (&[&b"http/1.1"[..]][..], "HTTP/1.1 /x None"),

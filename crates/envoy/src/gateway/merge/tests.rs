@@ -96,7 +96,7 @@ fn a_redirect_to_https_claims_its_host_as_tls_does() {
 }
 
 #[test]
-fn https_that_is_taken_in_is_served_over_quic_where_udp_is_taken() {
+fn https_servers_are_served_over_quic_if_udp_is_accepted() {
     let target = |port| super::super::selection::TargetPort::for_udp(port);
     let ports = PortTranslation::Services(vec![target(443), target(80)]);
     let servers = [

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_taken_all_or_none() {
+    fn sni_names_are_claimed_all_or_none() {
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let mut taken = TakenSni::default();
         assert!(taken.take(&names(&["a", "b"])));

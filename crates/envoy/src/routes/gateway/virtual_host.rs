@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_make_the_bytes_of_the_whole() {
+    fn encoded_pieces_equal_the_encoded_message() {
         let route = |name: &str| Route { name: name.to_owned(), ..Route::default() };
         let head = VirtualHost { name: "a:80".to_owned(), domains: vec!["a".to_owned()], ..VirtualHost::default() };
         let tail = VirtualHost {

@@ -76,7 +76,7 @@ fn json<M: Message>(kind: ResourceType, message: &M) -> String {
 const WEB: &str = "inbound-vip|80|tcp|web.shop.svc.cluster.local";
 
 #[test]
-fn a_gateway_between_networks_serves_what_reaches_beyond_its_network() {
+fn an_east_west_gateway_serves_only_multi_network_services() {
     let mut mesh = joined(|_| ());
     let proxy = mesh.deployed("istio-system", "ways", "istio.io-eastwest-controller", "n1");
     assert_eq!(served(&mesh, proxy), ["shop/plain", "shop/web", "shop/wp"]);
@@ -100,7 +100,7 @@ fn a_gateway_between_networks_serves_what_reaches_beyond_its_network() {
 }
 
 #[test]
-fn a_gateway_between_networks_hands_inner_tunnels_on() {
+fn an_east_west_gateway_forwards_inner_tunnels() {
     let mut mesh = joined(|_| ());
     let proxy = mesh.deployed("istio-system", "ways", "istio.io-eastwest-controller", "n1");
     // The workload of the other network is the business of the gateway there.

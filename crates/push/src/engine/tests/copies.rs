@@ -58,7 +58,7 @@ fn a_trial_on_a_copy_costs_the_same_and_does_not_leak() {
 }
 
 #[test]
-fn a_copy_in_the_middle_of_a_sweep_has_all_that_counts() {
+fn a_copy_made_during_a_sweep_has_all_used_results() {
     let (mut engine, ids, _) = mesh();
     let (gone, kept) = (ids[5], &ids[..5]);
     engine.disconnect(gone);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_believed_while_they_are_there() {
+    fn reports_of_other_replicas_are_used_while_they_are_alive() {
         let web = Missing { who: "web-1.shop".to_owned(), why: "late".to_owned() };
         let lacking = text(std::slice::from_ref(&web), "roots", now());
         assert_eq!(missing(lacking.clone(), "roots", now(), now()), std::slice::from_ref(&web));

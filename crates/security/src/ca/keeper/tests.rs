@@ -93,7 +93,7 @@ async fn an_ordered_root_waits_for_every_proxy_also_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_root_in_a_folder_is_made_once_and_its_key_is_private() {
+async fn a_root_in_a_folder_is_created_once_with_a_private_key_file() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let (_, first, _) = start(config(folder.path())).await.unwrap();
@@ -260,7 +260,7 @@ async fn refusal(folder: &Path) -> String {
 }
 
 #[tokio::test]
-async fn a_damaged_folder_is_named_with_what_is_wrong() {
+async fn a_damaged_state_folder_is_reported_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     drop(start(config(folder.path())).await.unwrap());
     let path = folder.path().join("state/state.json");

@@ -58,7 +58,7 @@ fn objects_come_change_and_go_with_their_file() {
 }
 
 #[test]
-fn the_first_of_two_definitions_holds_until_it_goes() {
+fn the_first_of_two_definitions_applies_until_it_is_deleted() {
     let mut told = Events::default();
     assert_eq!(told.put("b", &namespace("x", "b")), ["+x b"]);
     assert_eq!(
@@ -104,7 +104,7 @@ fn the_last_good_version_stays_while_an_object_is_broken() {
 }
 
 #[test]
-fn a_broken_object_without_a_name_is_the_one_that_stood_there() {
+fn an_unnamed_broken_document_stands_for_the_object_missing_from_the_file() {
     let mut told = Events::default();
     told.put("a", &(namespace("x", "1") + &namespace("y", "1")));
     let events = told.put("a", &("kind: [\n---\n".to_owned() + &namespace("y", "1")));
@@ -125,7 +125,7 @@ fn a_file_that_cannot_be_read_keeps_its_objects() {
 }
 
 #[test]
-fn any_order_of_readings_ends_alike() {
+fn files_read_in_any_order_give_the_same_objects() {
     let files = [("a", "1"), ("b", "2"), ("c", "3")];
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let mut told = Events::default();

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_trim_what_they_say() {
+    fn comments_with_trim_markers_trim_whitespace() {
         let text = "a\n  {{- /* x */}}\n b {{/* y */ -}}\n c{{ 1 }}";
         let template = Template::new(MAIN).parse(&without_comments(text)).unwrap();
         assert_eq!(template.execute_to_string(&gotmpl::Value::Nil).unwrap(), "a\n b c1");

@@ -74,7 +74,7 @@ fn an_empty_subscription_gets_workloads_of_the_node() {
 }
 
 #[test]
-fn addresses_that_a_client_brings_are_not_taken_from_it() {
+fn addresses_of_a_reconnecting_client_are_only_removed_if_gone() {
     let mut rig = Rig::new(Protocol::Delta);
     rig.request(come_back(KIND, &["/10.0.0.1"], &["/10.0.0.1", "/10.0.0.9", "a", "gone"]));
     tell(&mut rig, &[("a", 1)], 1);

@@ -145,12 +145,12 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_delta_client_ends_up_with_what_there_is(ops in ops(80)) {
+    fn a_delta_client_ends_up_in_sync(ops in ops(80)) {
         converse(Protocol::Delta, ops);
     }
 
     #[test]
-    fn a_state_of_the_world_client_ends_up_with_what_there_is(ops in ops(80)) {
+    fn a_state_of_the_world_client_ends_up_in_sync(ops in ops(80)) {
         converse(Protocol::StateOfTheWorld, ops);
     }
 }

@@ -148,7 +148,7 @@ fn a_reconnecting_proxy_with_only_cds_keeps_clusters_for_a_timeout() {
 }
 
 #[test]
-fn a_cluster_that_comes_back_before_it_left_is_sent_and_stays() {
+fn a_cluster_restored_before_its_removal_was_sent_is_sent_and_kept() {
     let mut rig = settled();
     rig.change(CDS, &[]);
     rig.change(RDS, &[("r", "none")]);
