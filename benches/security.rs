@@ -22,7 +22,7 @@ use http::{HeaderMap, HeaderValue};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use navarch::api::identity::Identity;
 use navarch::pki::{KeyType, SigningRequest};
-use navarch::security::authenticate::{Credentials, Gatekeeper, JwtAuthenticator, JwtRule, TrustedNetworks};
+use navarch::security::authenticate::{Authenticator, Credentials, JwtAuthenticator, JwtRule, TrustedNetworks};
 use navarch::security::ca::{Authority, Bundle, Subject, in_force};
 use navarch::security::serving::{self, ServerCertificate, ServingConfig, ServingTls};
 use navarch::security::tls_rules::TlsRules;
@@ -152,7 +152,7 @@ fn admitting(c: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (rule, token) = issuer();
     let jwt = JwtAuthenticator::new(rule).unwrap();
-    let gatekeeper = Gatekeeper::new(Arc::new(Mesh), Some(jwt), None, TrustedNetworks::default());
+    let authenticator = Authenticator::new(Arc::new(Mesh), Some(jwt), None, TrustedNetworks::default());
     let bearer = |token: &str| {
         let value = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
         HeaderMap::from_iter([(http::header::AUTHORIZATION, value)])
@@ -169,7 +169,7 @@ fn admitting(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for (name, certificates, headers) in &cases {
         let shown = Credentials { peer: None, certificates, headers };
-        group.bench_function(*name, |b| b.iter(|| runtime.block_on(gatekeeper.admit(black_box(shown)))));
+        group.bench_function(*name, |b| b.iter(|| runtime.block_on(authenticator.admit(black_box(shown)))));
     }
 }
 

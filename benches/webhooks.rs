@@ -18,7 +18,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use navarch::api::mesh::MeshConfig;
 use navarch::store::Objects;
 use navarch::webhook::inject::{Injector, InjectorInputs};
-use navarch::webhook::verdict::judge;
+use navarch::webhook::verdict::validate;
 use navarch::webhook::{inject_review, validate_review};
 use serde_json::{Value, json};
 
@@ -78,7 +78,7 @@ fn pod(containers: usize, variables: usize) -> Value {
 fn validation(c: &mut Criterion) {
     let mut objects = Objects::default();
     for index in 0..200 {
-        let other = judge(&virtual_service(&format!("o{index}"), &format!("host{index}")));
+        let other = validate(&virtual_service(&format!("o{index}"), &format!("host{index}")));
         objects.put_any(other.object.expect("it can be read"));
     }
     let broken = virtual_service("v", "bad_host!");

@@ -156,7 +156,7 @@ pub(crate) fn sidecar(n: usize) -> Arc<Proxy> {
 
 /// The same on a delta stream, with virtual hosts one by one.
 pub(crate) fn fine_grained_sidecar(n: usize) -> Arc<Proxy> {
-    Arc::new(Proxy { takes_deltas: true, ..proxy(n, &json!({ "FINE_GRAINED_ROUTES": "true" })) })
+    Arc::new(Proxy { uses_delta: true, ..proxy(n, &json!({ "FINE_GRAINED_ROUTES": "true" })) })
 }
 
 /// The sidecar of this number with more metadata.

@@ -76,7 +76,7 @@ pub use security::{SecurityConfig, StreamRules};
 pub use source_address::{SourceAddress, SourceAddressError, XdsServer};
 pub use sources::SourcesConfig;
 pub use webhooks::WebhookConfig;
-pub use workloads::would_register;
+pub use workloads::registered_workload;
 
 use crate::admin::{self, AdminState, Build, DebugOverXds, DebugSwitches, Exposition, LogScopes, Problems, Readiness};
 use configuration_metrics::ConfigurationMetrics;
@@ -92,7 +92,7 @@ use navarch_net::rejections::Rejections;
 use navarch_net::stream::PortStream;
 use navarch_push::metrics::Metrics as PushMetrics;
 use navarch_push::worker::{self, Debounce};
-use navarch_security::authenticate::Gatekeeper;
+use navarch_security::authenticate::Authenticator;
 use navarch_security::ca;
 use navarch_security::remote_servers::RemoteServers;
 use navarch_source::{Batch, KeyConfig};
@@ -212,16 +212,16 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let ca_metrics = ca::Metrics::register(&mut metrics, security::clock);
     let call_metrics = GrpcMetrics::register(&mut metrics);
     let servers = RemoteServers::new(config.settings.clusters.aliases.clone());
-    let asked = client.as_ref().map(|client| (client, servers.clone()));
-    let ads = xds(asked, &config, (&push, &recording), (&mut metrics, rejections.clone()), &stop, &mut tasks);
+    let reviewers = client.as_ref().map(|client| (client, servers.clone()));
+    let ads = xds(reviewers, &config, (&push, &recording), (&mut metrics, rejections.clone()), &stop, &mut tasks);
     let rollouts = rollout::start(client.as_ref(), &config, (&push, ads.connections()), &stop, &mut tasks).await?;
     let (problems, reload) = (Problems::default(), Arc::new(Notify::new()));
-    let gatekeeper = security::gatekeeper(&config.security, (client.as_ref(), servers.clone()), &push)?;
-    let (access, plans) = (pages::debug_access(&config, &gatekeeper), admin::Plans::default());
+    let authenticator = security::authenticator(&config.security, (client.as_ref(), servers.clone()), &push)?;
+    let (access, plans) = (pages::debug_access(&config, &authenticator), admin::Plans::default());
     let all = (client.as_ref(), servers, problems.clone());
     let followed = remotes::follow(&config, all, &push, &mut metrics, (&stop, &mut tasks));
-    let told = (problems.clone(), refusals, of_sources);
-    read_sources((plan, followed.synced), &config, &push, told, (&reload, &stop), &mut tasks)?;
+    let reporters = (problems.clone(), refusals, of_sources);
+    read_sources((plan, followed.synced), &config, &push, reporters, (&reload, &stop), &mut tasks)?;
     let readiness = Readiness::default();
     readiness.hold(PORTS, "the TLS ports do not listen until the configuration has been read");
     let warns = config.webhooks.plan_warnings.then(|| PlanWarnings::new(&push, ads.connections(), &plans));
@@ -229,31 +229,31 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let on_http = if https.is_none() { navarch_webhook::routes(hooks.clone()) } else { axum::Router::new() };
     let seen = (problems, followed.clusters, readiness.clone(), Exposition::new(metrics));
     let state = pages::admin_state(&config, (&push, &ads), (hooks.injector(), rollouts), seen, (access, plans), looks);
-    ads.answer_debug(Arc::new(DebugOverXds::new(state.clone(), config.debug.on_http)));
+    ads.set_debug_pages(Arc::new(DebugOverXds::new(state.clone(), config.debug.on_http)));
     control::start(&config, &state, &rejections, &stop, &mut tasks).await;
-    pages::tell_why_unready(&config, client.as_ref(), &state, &stop, &mut tasks);
+    pages::report_unready(&config, client.as_ref(), &state, &stop, &mut tasks);
     let kept = (state.roots.clone(), state.certificates.clone());
     let (plain, on_http_port) = mpsc::channel(PLAIN);
     let pages = admin::Pages { debug: config.debug.on_http, monitoring: monitoring.is_none() };
     let http = http.map(|open| (open, grpc.is_none().then_some(plain)));
-    let (remotes, told) = (followed.told, signals::follow(reload, &stop, &mut tasks));
+    let (remotes, terminated) = (followed.written, signals::follow(reload, &stop, &mut tasks));
     serve_admin(http, monitoring, on_http, (state, pages), &stop, &mut tasks);
     let plain: Plain = match grpc {
         Some((listener, port)) => Box::pin(plain_connections(listener, port)),
         // Without a port for either there are no connections, and the stream must not end before shutdown.
         None => Box::pin(ReceiverStream::new(on_http_port).chain(tokio_stream::pending())),
     };
-    serve_plain(plain, ads.clone(), (&gatekeeper, config.security.streams), &stop, &mut tasks);
-    let ports = TlsPorts { secure, https, gatekeeper, ads, client, hooks, ca_metrics, call_metrics, kept, remotes };
+    serve_plain(plain, ads.clone(), (&authenticator, config.security.streams), &stop, &mut tasks);
+    let ports = TlsPorts { secure, https, authenticator, ads, client, hooks, ca_metrics, call_metrics, kept, remotes };
     tokio::select! {
         served = ports.serve(&config, &push, &stop, &mut tasks) => {
             served?;
             readiness.release(PORTS);
             log_start(&config, &described, &addresses);
         }
-        () = told.cancelled() => {}
+        () = terminated.cancelled() => {}
     }
-    let ended = until_the_end(config.shutdown, &told, &stop, &mut tasks).await;
+    let ended = until_the_end(config.shutdown, &terminated, &stop, &mut tasks).await;
     recording.end();
     ended
 }
@@ -283,7 +283,7 @@ fn read_sources(
     let starter = Starter { config: sources, keys, metrics, namespace, pod: &config.pod, reload, stop, tasks };
     starter.start((plan, remotes), push.clone(), problems, refusals)?;
     gateway_hosts::start(config.resolves_gateways, push, stop, tasks);
-    memory::give_back(stop, tasks);
+    memory::release_free_memory(stop, tasks);
     Ok(())
 }
 
@@ -311,7 +311,7 @@ fn write_back(
 
 /// The aggregated discovery service, with its checks and listeners.
 fn xds(
-    asked: Option<(&kube::Client, RemoteServers)>,
+    reviewers: Option<(&kube::Client, RemoteServers)>,
     config: &Config,
     (push, recording): (&worker::PushHandle, &Recording),
     (metrics, rejections): (&mut Registry, Rejections),
@@ -319,13 +319,13 @@ fn xds(
     tasks: &mut Tasks,
 ) -> Ads {
     let counted = Metrics::register(metrics);
-    let client = asked.as_ref().map(|(client, _)| *client);
+    let client = reviewers.as_ref().map(|(client, _)| *client);
     let (refusals, refused) = mpsc::channel(quarantine::QUEUE);
     let ads = Ads::new(AdsParts {
         limits: config.limits.clone(),
         memory: Budget::new(config.client_memory),
         rejections,
-        access: asked.map(|(client, remotes)| secret_access::start(client, remotes, push, stop, tasks)),
+        access: reviewers.map(|(client, remotes)| secret_access::start(client, remotes, push, stop, tasks)),
         workloads: Some(workload_registration(client, config, push, metrics, stop, tasks)),
         refusals: config.quarantines.then_some(refusals),
         observer: recording.observer(),
@@ -401,12 +401,12 @@ fn serve_admin(
 /// Waits for a termination signal or the failure of a task; then gives the tasks `shutdown` to end.
 async fn until_the_end(
     shutdown: Duration,
-    told: &CancellationToken,
+    terminated: &CancellationToken,
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) -> anyhow::Result<()> {
     let outcome = tokio::select! {
-        () = told.cancelled() => Ok(()),
+        () = terminated.cancelled() => Ok(()),
         ended = tasks.join_next() => Err(ended_unasked(ended)),
     };
     tracing::info!("shutting down; closing proxy streams");
@@ -451,18 +451,20 @@ fn spawn(name: &'static str, tasks: &mut Tasks, task: impl Future<Output = anyho
 fn serve_plain(
     connections: Plain,
     ads: Ads,
-    (gatekeeper, rules): (&Arc<Gatekeeper>, StreamRules),
+    (authenticator, rules): (&Arc<Authenticator>, StreamRules),
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) {
-    let auth = rules.plain_auth.then(|| (gatekeeper.clone(), AuthPolicy::of_streams(rules)));
+    let auth = rules.plain_auth.then(|| (authenticator.clone(), AuthPolicy::of_streams(rules)));
     let stop = stop.clone();
     spawn("xds", tasks, async move {
         let (now, before) = reflection::reflection([Ads::NAME]);
         let server = match auth {
             None => ads.plain_server("grpc"),
-            Some((gatekeeper, policy)) => Authentication { gatekeeper, policy, refused: None, log: Arc::default() }
-                .add_streams(&ads, ads.server("grpc")),
+            Some((authenticator, policy)) => {
+                Authentication { authenticator, policy, refused: None, log: Arc::default() }
+                    .add_streams(&ads, ads.server("grpc"))
+            }
         };
         let server = server.add_service(now).add_service(before);
         server.serve(connections, stop.cancelled()).await;

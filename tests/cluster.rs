@@ -129,7 +129,7 @@ async fn istiod_is_replaced_by_navarch_and_back_without_failed_requests() -> Res
         return Ok(());
     }
     let Some(istiod) = swap::Istiod::find() else {
-        navarch_testkit::skip::leave_out("scripts/istiod builds istiod");
+        navarch_testkit::skip::skip_test("scripts/istiod builds istiod");
         return Ok(());
     };
     let _turn = ONE_NODE.lock().await;

@@ -170,7 +170,7 @@ fn proxy(form: Form) -> Arc<Proxy> {
         "FINE_GRAINED_ROUTES": if form == Form::Apart { "true" } else { "false" },
     });
     let node = format!("router~10.1.0.1~front.{NAMESPACE}~{NAMESPACE}.svc.cluster.local");
-    Arc::new(Proxy { takes_deltas: true, ..Proxy::parse(&node, metadata, Locality::default()).unwrap() })
+    Arc::new(Proxy { uses_delta: true, ..Proxy::parse(&node, metadata, Locality::default()).unwrap() })
 }
 
 impl Edge {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use navarch::api::validation::{Problem, Verdict};
-use navarch::webhook::verdict::{UNKNOWN, judge};
+use navarch::webhook::verdict::{UNKNOWN, validate};
 use regex::Regex;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -241,7 +241,7 @@ fn every_object_is_judged_as_istiod_judges_it() {
     let mut wrong = Vec::new();
     for (index, case) in cases.iter().enumerate() {
         let (kind, name) = (case.object["kind"].as_str().unwrap(), case.object["metadata"]["name"].as_str().unwrap());
-        let found = differences(case, &judge(&case.object).verdict, &reader);
+        let found = differences(case, &validate(&case.object).verdict, &reader);
         report.insert(index.to_string(), json!({ "equal": found.is_empty(), "differences": found }));
         let meant = DIFFERENCES.iter().any(|(k, n, change, _)| (*k, *n, *change) == (kind, name, case.change.as_str()));
         match (meant, found.is_empty()) {

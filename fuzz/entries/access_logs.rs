@@ -2,7 +2,7 @@
 //!
 //! A line of an input is a message of the stream in hexadecimal digits; whatever else is in it is passed over.
 
-use navarch::agent::mesh_metrics::would_be_told;
+use navarch::agent::mesh_metrics::exposition_after;
 
 /// Reads one stream.
 ///
@@ -10,14 +10,14 @@ use navarch::agent::mesh_metrics::would_be_told;
 /// When Prometheus could not read what is told, or a message that cannot be read takes away what was counted before it.
 pub fn run(data: &[u8]) {
     let messages: Vec<Vec<u8>> = data.split(|byte| *byte == b'\n').map(bytes).collect();
-    let (text, _) = would_be_told(&messages);
+    let (text, _) = exposition_after(&messages);
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         assert!(is_readable(line), "{line}");
     }
     assert!(text.ends_with('\n'));
     let mut more = messages.clone();
     more.push(vec![0xff]);
-    assert_eq!(would_be_told(&more), (text, false));
+    assert_eq!(exposition_after(&more), (text, false));
 }
 
 /// The bytes that a line stands for.

@@ -3,7 +3,7 @@
 //! An input is what comes after the headers of a call, in hexadecimal digits; whatever else is in it is passed over.
 
 use bytes::Bytes;
-use navarch::xds::{Protocol, would_be_read};
+use navarch::xds::{Protocol, read_pieces};
 
 /// Bytes that one request may have.
 const LIMIT: usize = 1 << 16;
@@ -23,7 +23,7 @@ pub fn run(data: &[u8]) {
     for protocol in [Protocol::StateOfTheWorld, Protocol::Delta] {
         let read = |size: usize| {
             let pieces = bytes.chunks(size).map(Bytes::copy_from_slice).collect();
-            let (count, end) = runtime.block_on(would_be_read(protocol, pieces, LIMIT));
+            let (count, end) = runtime.block_on(read_pieces(protocol, pieces, LIMIT));
             (count, end.map_err(|status| (status.code(), status.message().to_owned())))
         };
         let whole = read(bytes.len().max(1));
@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) {
         }
         for end in 0..bytes.len().min(64) {
             let pieces = vec![Bytes::copy_from_slice(bytes.get(..end).unwrap_or_default())];
-            let (count, _) = runtime.block_on(would_be_read(protocol, pieces, LIMIT));
+            let (count, _) = runtime.block_on(read_pieces(protocol, pieces, LIMIT));
             assert!(count <= whole.0, "a beginning holds more than the whole");
         }
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use navarch::api::names::{ClusterId, TrustDomain};
 use navarch::security::authenticate::{JwtAuthenticator, JwtRule, MeshSnapshot};
 use navarch::store::Objects;
-use navarch::webhook::verdict::judge;
+use navarch::webhook::verdict::validate;
 use serde_json::json;
 
 /// A token that names a key.
@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) {
         "apiVersion": "security.istio.io/v1", "kind": "RequestAuthentication", "metadata": { "name": "r", "namespace": "shop" },
         "spec": { "jwtRules": [{ "issuer": "https://issuer.example", "jwks": keys }] },
     });
-    let _ = judge(&policy);
+    let _ = validate(&policy);
     let rule = JwtRule {
         issuer: "https://issuer.example".to_owned(),
         audiences: vec!["istio-ca".to_owned()],

@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
     let (node, metadata) = text.split_once('\n').unwrap_or((&text, ""));
     let metadata = serde_json::from_str(metadata).unwrap_or(Value::Null);
     let Ok(mut proxy) = Proxy::parse(node.trim(), metadata, Locality::parse("r/z/s")) else { return };
-    proxy.takes_deltas = true;
+    proxy.uses_delta = true;
     let objects = decode_documents(WORLD, Format::Yaml).into_iter().filter_map(|decoded| match decoded.outcome {
         Outcome::Read { object, .. } => Some(Change::Put(object)),
         Outcome::Ignored | Outcome::Rejected(_) => None,

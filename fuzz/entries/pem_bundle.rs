@@ -15,7 +15,7 @@ use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
 use navarch::security::ca::{Authority, Bundle, RootBundle, Subject};
-use navarch::webhook::verdict::judge;
+use navarch::webhook::verdict::validate;
 use serde_json::json;
 
 /// Takes no pushes.
@@ -51,7 +51,7 @@ fn serve(certificate: &str, key: &str, roots: &str, revocations: &str) {
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "tls", "namespace": "default" }, "stringData": strings,
     });
-    let Some(secret) = judge(&secret).object else { return };
+    let Some(secret) = validate(&secret).object else { return };
     let mut state = MeshState::new(Settings::default());
     state.apply([Change::Put(secret)]);
     let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));

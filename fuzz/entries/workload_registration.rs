@@ -3,7 +3,7 @@
 //! The first line of an input is the node's id, the rest its metadata as JSON.
 
 use navarch::push::proxy::{Locality, Proxy};
-use navarch::server::would_register;
+use navarch::server::registered_workload;
 use navarch::status::Claim;
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) {
     let metadata = serde_json::from_str(metadata).unwrap_or(Value::Null);
     for locality in ["r/z/s", "", "/", "r//s/t"] {
         let Ok(proxy) = Proxy::parse(node.trim(), metadata.clone(), Locality::parse(locality)) else { return };
-        let Some(workload) = would_register(&proxy) else { continue };
+        let Some(workload) = registered_workload(&proxy) else { continue };
         let entry = workload.entry();
         assert!(!entry.name.is_empty(), "{entry}");
         // A name that the proxy chose itself is refused where it is looked up.

@@ -17,14 +17,14 @@ use axum::response::{IntoResponse, Response};
 use super::state::AdminState;
 use navarch_api::identity::Caller;
 use navarch_api::names::Namespace;
-use navarch_security::authenticate::{Credentials, Gatekeeper};
+use navarch_security::authenticate::{Authenticator, Credentials};
 use navarch_security::rules::{self, Visibility};
 
 /// The authentication of callers, and which of them are operators.
 #[derive(Clone, Debug)]
 pub struct DebugAccess {
     /// Authenticates callers.
-    pub gatekeeper: Arc<Gatekeeper>,
+    pub authenticator: Arc<Authenticator>,
     /// The namespaces whose workloads may see everything: the control plane's, and
     /// `DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES`.
     pub operators: Arc<[Namespace]>,
@@ -63,7 +63,7 @@ pub(super) async fn visibility(state: &AdminState, request: &Parts) -> Result<Vi
         return Err(StatusCode::FORBIDDEN);
     }
     let credentials = Credentials { peer, certificates: &[], headers: &request.headers };
-    match state.access.gatekeeper.admit(credentials).await {
+    match state.access.authenticator.admit(credentials).await {
         Ok(_) if !state.access.by_namespace => Ok(Visibility::Everything),
         Ok(caller) => Ok(rules::visibility(page(request.uri.path()), &caller, &state.access.operators)),
         Err(unknown) => {
@@ -76,17 +76,17 @@ pub(super) async fn visibility(state: &AdminState, request: &Parts) -> Result<Vi
 /// Whether a request over loopback is from a user of this machine, not from a page of another site in a browser.
 #[must_use]
 pub fn is_of_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
-    !is_of_another_site(headers) && is_meant_for_this_machine(uri, headers)
+    !is_of_another_site(headers) && names_local_host(uri, headers)
 }
 
 /// Whether a browser marks the request as cross-site: some pages have effects.
 fn is_of_another_site(headers: &HeaderMap) -> bool {
-    let mut said = headers.get_all("sec-fetch-site").iter();
-    said.any(|site| !matches!(site.as_bytes(), b"none" | b"same-origin"))
+    let mut sites = headers.get_all("sec-fetch-site").iter();
+    sites.any(|site| !matches!(site.as_bytes(), b"none" | b"same-origin"))
 }
 
 /// Whether a request names this machine as its host: by `localhost` or an address, which no other site can have.
-fn is_meant_for_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
+fn names_local_host(uri: &Uri, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
         (Some(host), None) => host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()),
@@ -132,7 +132,7 @@ mod tests {
             for host in hosts {
                 headers.append(header::HOST, host.parse().unwrap());
             }
-            is_meant_for_this_machine(&uri.parse().unwrap(), &headers)
+            names_local_host(&uri.parse().unwrap(), &headers)
         };
         for host in ["localhost", "LocalHost:8080", "127.0.0.1", "127.0.0.1:15014", "[::1]:8080", "10.0.0.1:8080"] {
             assert!(is_meant("/debug/syncz", &[host]), "{host}");

@@ -18,11 +18,11 @@ use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::{Collection, ResourceType};
 
 /// The node ID of the request for everything.
-const ASKER: &str = "ztunnel~127.0.0.1~debug.navarch~cluster.local";
+const NODE_ID: &str = "ztunnel~127.0.0.1~debug.navarch~cluster.local";
 
 /// All resources of ztunnel; none without ambient mode.
 pub(super) async fn ambientz(State(state): State<AdminState>, parameters: Parameters) -> Response {
-    let Ok(asker) = Proxy::parse(ASKER, json!({}), Locality::default()) else { return reply::ended() };
+    let Ok(client) = Proxy::parse(NODE_ID, json!({}), Locality::default()) else { return reply::ended() };
     let is_ambient = state.push.context().mesh.settings.ambient;
     let ask = move |engine: &mut Engine, ids: &[ProxyId]| {
         let shown = |engine: &mut Engine, kind| {
@@ -34,7 +34,7 @@ pub(super) async fn ambientz(State(state): State<AdminState>, parameters: Parame
         let [addresses, policies] = kinds.map(|kind| if is_ambient { shown(engine, kind) } else { None });
         page(addresses.as_deref(), policies.as_deref())
     };
-    match scratch::ask(&state, vec![asker.into()], ask).await {
+    match scratch::run(&state, vec![client.into()], ask).await {
         Some(Ok(page)) => reply::json(&parameters, &page),
         Some(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         None => reply::ended(),

@@ -27,11 +27,11 @@ const AT_ONCE: usize = 32;
 
 /// The distribution progress of an object.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Come {
+pub(super) struct Distribution {
     /// Number of proxies with a resource that depends on it.
     pub(super) reached: usize,
     /// The proxies that have not acknowledged its last change, with the types.
-    pub(super) behind: BTreeMap<ProxyId, Vec<ResourceType>>,
+    pub(super) unacknowledged: BTreeMap<ProxyId, Vec<ResourceType>>,
 }
 
 /// Compared collections, by address. A proxy that gets another version of an object may have an equal collection, which is not sent
@@ -52,11 +52,11 @@ type Acknowledged = BTreeMap<(ProxyId, ResourceType), (Arc<Collection>, u64)>;
 
 /// The progress of these objects. A proxy has acknowledged an object if, for every type with a resource that depends on the object, it
 /// has acknowledged the current collection, or one after the object's last change.
-pub(super) async fn come(
+pub(super) async fn distribution(
     push: &PushHandle,
     connections: &Connections,
     objects: Vec<AnyObject>,
-) -> Result<Vec<(AnyObject, Come)>, Ended> {
+) -> Result<Vec<(AnyObject, Distribution)>, Ended> {
     let mut all = Vec::with_capacity(objects.len());
     for some in objects.chunks(AT_ONCE) {
         // Read before the engine: ACKs in between do not count yet.
@@ -64,8 +64,8 @@ pub(super) async fn come(
         let some = some.to_vec();
         let looked = push.inspect(move |inspect| {
             let look = |object: AnyObject| {
-                let come = of_one(inspect, &object, &taken);
-                (object, come)
+                let progress = of_one(inspect, &object, &taken);
+                (object, progress)
             };
             some.into_iter().map(look).collect::<Vec<_>>()
         });
@@ -84,8 +84,8 @@ fn taken(connections: &[ConnectionInfo]) -> Acknowledged {
 }
 
 /// The progress of one object.
-fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Acknowledged) -> Come {
-    let reached = inspect.engine.reached(&facts_of(object));
+fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Acknowledged) -> Distribution {
+    let reached = inspect.engine.affected_proxies(&facts_of(object));
     let changed_at = changed_at(inspect, &object.object_ref());
     let mut compared = Compared::default();
     let mut has = |proxy: ProxyId, kind: ResourceType| {
@@ -105,7 +105,7 @@ fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Acknowledged) -> Co
     }
     let is_client =
         |kinds: &std::collections::BTreeSet<ResourceType>| kinds.iter().any(|kind| *kind != ResourceType::ObjectStatus);
-    Come { reached: reached.values().filter(|kinds| is_client(kinds)).count(), behind }
+    Distribution { reached: reached.values().filter(|kinds| is_client(kinds)).count(), unacknowledged: behind }
 }
 
 /// The snapshot of an object's last change; if it was long ago, the oldest remembered snapshot. Never too old.
@@ -138,7 +138,7 @@ pub(super) async fn applied(State(state): State<AdminState>, parameters: Paramet
     let quarantined = context.quarantined.get(&name);
     if let Some(one) = quarantined.filter(|one| one.served.is_none()) {
         let applied =
-            Applied { generation: one.generation, quarantined: Some(one.said.to_string()), ..Applied::default() };
+            Applied { generation: one.generation, quarantined: Some(one.message.to_string()), ..Applied::default() };
         return reply::json(&parameters, &json!(applied));
     }
     let rollout = context.rollouts.get(&name).map(|rollout| state.rollouts.state(&name, rollout));
@@ -146,23 +146,23 @@ pub(super) async fn applied(State(state): State<AdminState>, parameters: Paramet
         return (StatusCode::NOT_FOUND, format!("{name} not found\n")).into_response();
     };
     let generation = object.meta().generation;
-    let Ok(come) = come(&state.push, &state.connections, vec![object]).await else { return reply::ended() };
-    let Some((_, come)) = come.into_iter().next() else { return reply::ended() };
-    let mut applied = told(&state.connections.list(), generation, &come);
+    let Ok(progress) = distribution(&state.push, &state.connections, vec![object]).await else { return reply::ended() };
+    let Some((_, progress)) = progress.into_iter().next() else { return reply::ended() };
+    let mut applied = report(&state.connections.list(), generation, &progress);
     if let Some(one) = quarantined {
-        (applied.generation, applied.quarantined) = (one.generation, Some(one.said.to_string()));
+        (applied.generation, applied.quarantined) = (one.generation, Some(one.message.to_string()));
     }
     applied.rollout = rollout;
     reply::json(&parameters, &json!(applied))
 }
 
 /// The same for display: proxies by name, and the errors of those that rejected it.
-fn told(connections: &[ConnectionInfo], generation: i64, come: &Come) -> Applied {
-    let (reached, taken) = (come.reached, come.reached - come.behind.len());
+fn report(connections: &[ConnectionInfo], generation: i64, progress: &Distribution) -> Applied {
+    let (reached, taken) = (progress.reached, progress.reached - progress.unacknowledged.len());
     let mut applied = Applied { generation, reached, taken, ..Applied::default() };
     let now = Timestamp::now();
     let by_id: BTreeMap<ProxyId, &ConnectionInfo> = connections.iter().map(|info| (info.proxy_id, info)).collect();
-    for (proxy, kinds) in &come.behind {
+    for (proxy, kinds) in &progress.unacknowledged {
         let Some(info) = by_id.get(proxy) else {
             // It disconnected in the meantime.
             applied.reached -= 1;

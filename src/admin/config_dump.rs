@@ -202,7 +202,7 @@ pub(super) fn resources(info: &ConnectionInfo, kind: ResourceType) -> Vec<Any> {
     let Some(all) = sent(info, kind) else { return Vec::new() };
     if kind == ResourceType::Route {
         let hosts = sent(info, ResourceType::VirtualHost);
-        return all.resources.iter().map(|routes| any(&whole_routes(routes, hosts))).collect();
+        return all.resources.iter().map(|routes| any(&full_routes(routes, hosts))).collect();
     }
     all.resources.iter().map(|resource| any(resource)).collect()
 }
@@ -213,7 +213,7 @@ pub(super) fn sent(info: &ConnectionInfo, kind: ResourceType) -> Option<&Arc<Col
 }
 
 /// A route configuration with the virtual hosts that were sent separately, as in Envoy's own dump.
-fn whole_routes(routes: &Arc<Resource>, hosts: Option<&Arc<Collection>>) -> Arc<Resource> {
+fn full_routes(routes: &Arc<Resource>, hosts: Option<&Arc<Collection>>) -> Arc<Resource> {
     let hosts = hosts.into_iter().flat_map(|hosts| &hosts.resources);
     let body = with_hosts(&routes.name, &routes.body, hosts.map(|host| (&host.name, &host.body)));
     Arc::new(Resource { kind: routes.kind, name: routes.name.clone(), body, version: routes.version })

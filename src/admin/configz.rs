@@ -29,16 +29,16 @@ use navarch_store::{Objects, Stored};
 use navarch_webhook::InjectorState;
 
 /// The node ID of the request for derived objects.
-const ASKER: &str = "router~127.0.0.1~debug.navarch~cluster.local";
+const NODE_ID: &str = "router~127.0.0.1~debug.navarch~cluster.local";
 
 /// All objects of Istio's kinds and of the Gateway API, and Ingresses, as Kubernetes objects, by kind as in istiod.
 /// Objects derived from Ingresses and from the Gateway API follow the configured objects of their kind.
 pub(super) async fn configz(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let context = state.push.context();
     let made = if are_made(&context) {
-        let Ok(asker) = Proxy::parse(ASKER, json!({}), Locality::default()) else { return reply::ended() };
+        let Ok(client) = Proxy::parse(NODE_ID, json!({}), Locality::default()) else { return reply::ended() };
         let ask = |engine: &mut Engine, ids: &[ProxyId]| ids.first().map(|id| engine.ask(*id, &DescribeMade));
-        let Some(made) = scratch::ask(&state, vec![asker.into()], ask).await.flatten() else { return reply::ended() };
+        let Some(made) = scratch::run(&state, vec![client.into()], ask).await.flatten() else { return reply::ended() };
         made
     } else {
         Arc::default()

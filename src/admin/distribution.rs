@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::applied::{Come, come};
+use super::applied::{Distribution, distribution};
 use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_api::any_object::AnyObject;
@@ -38,12 +38,13 @@ pub async fn shares(
     connections: &Connections,
     objects: Vec<AnyObject>,
 ) -> Result<BTreeMap<ObjectRef, Share>, Ended> {
-    let share = |(object, come): (AnyObject, Come)| {
+    let share = |(object, progress): (AnyObject, Distribution)| {
         let generation = object.meta().generation;
-        let share = Share { generation, reached: come.reached, current: come.reached - come.behind.len() };
+        let share =
+            Share { generation, reached: progress.reached, current: progress.reached - progress.unacknowledged.len() };
         (object.object_ref(), share)
     };
-    Ok(come(push, connections, objects).await?.into_iter().map(share).collect())
+    Ok(distribution(push, connections, objects).await?.into_iter().map(share).collect())
 }
 
 /// All configuration objects of the mesh.

@@ -12,14 +12,14 @@ use serde_json::json;
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
-use navarch_answers::doctor::{Check, Health, Level, OF_ONE};
+use navarch_answers::doctor::{Check, Health, Level, MAX_FINDINGS_PER_CHECK};
 use navarch_net::rejections::Rejections;
 use navarch_push::context::PushContext;
 use navarch_push::engine::{Faulty, Remark};
 use navarch_push::rollout::RolloutProgress;
 use navarch_push::worker::Inspect;
 
-pub use api_server::{ApiServerLook, Hooks, Right};
+pub use api_server::{ApiServerHealth, Hooks, Right};
 pub use certificates::Certificates;
 
 /// The parameter of the expensive checks: requests to the API server, and a digest of all configuration.
@@ -45,7 +45,7 @@ pub(super) async fn doctor(State(state): State<AdminState>, parameters: Paramete
     if parameters.contains_key(WHOLE) {
         if let Some(look) = &state.api_server {
             let roots = state.certificates.get().map(|certificates| certificates.serving.web().roots);
-            look.tell(roots, &mut health).await;
+            look.add_findings(roots, &mut health).await;
         }
         let digested = context.clone();
         let digest = tokio::task::spawn_blocking(move || configuration::digest(&digested)).await;
@@ -55,11 +55,11 @@ pub(super) async fn doctor(State(state): State<AdminState>, parameters: Paramete
         certificates::roots(&commands.status(), now, &mut health);
     }
     if let Some(certificates) = state.certificates.get() {
-        certificates.tell(now, &mut health);
+        certificates.add_findings(now, &mut health);
     }
     quarantined(&context, &mut health);
     stopped(&context, &mut health);
-    proxies::tell(&connections, now, &mut health);
+    proxies::add_findings(&connections, now, &mut health);
     rejected(&state, &mut health);
     left_out(&faults, &remarks, &mut health);
     turned_away(&state.rejections, &mut health);
@@ -75,7 +75,7 @@ fn readiness(state: &AdminState, health: &mut Health) {
         let what = "the initial configuration is not complete; proxies receive no responses yet".to_owned();
         health.add(Check::Ready, Level::Wrong, what, next);
     }
-    for lack in state.readiness.lacks().lines() {
+    for lack in state.readiness.missing_parts().lines() {
         let level = if state.readiness.is_ready() { Level::Note } else { Level::Wrong };
         health.add(Check::Ready, level, lack.to_owned(), next);
     }
@@ -83,8 +83,8 @@ fn readiness(state: &AdminState, health: &mut Health) {
 
 /// Quarantined objects.
 fn quarantined(context: &PushContext, health: &mut Health) {
-    for (name, one) in context.quarantined.iter().take(OF_ONE) {
-        let what = format!("{name} is quarantined; error of the proxies: {}", one.said);
+    for (name, one) in context.quarantined.iter().take(MAX_FINDINGS_PER_CHECK) {
+        let what = format!("{name} is quarantined; error of the proxies: {}", one.message);
         let (kind, namespace) = (name.kind.as_str().to_ascii_lowercase(), &name.name.namespace);
         let next = format!("kubectl edit {kind} -n {namespace} {}", name.name.name);
         health.add(Check::Quarantine, Level::Wrong, what, &next);
@@ -99,7 +99,7 @@ fn stopped(context: &PushContext, health: &mut Health) {
         RolloutProgress::Stopped(reason) => Some((name, reason)),
         RolloutProgress::Waiting | RolloutProgress::Stage { .. } => None,
     });
-    for (name, reason) in all.clone().take(OF_ONE) {
+    for (name, reason) in all.clone().take(MAX_FINDINGS_PER_CHECK) {
         let what = format!("the rollout of {name} was stopped; all proxies have the previous version: {reason}");
         let (kind, namespace) = (name.kind.as_str().to_ascii_lowercase(), &name.name.namespace);
         let next = format!("kubectl edit {kind} -n {namespace} {}", name.name.name);
@@ -112,7 +112,7 @@ fn stopped(context: &PushContext, health: &mut Health) {
 fn rejected(state: &AdminState, health: &mut Health) {
     let problems = state.problems.all();
     let all: Vec<_> = problems.values().flatten().collect();
-    for problem in all.iter().take(OF_ONE) {
+    for problem in all.iter().take(MAX_FINDINGS_PER_CHECK) {
         let next = "navarch plan -f FILE, with the fixed object";
         health.add(Check::Input, Level::Wrong, format!("rejected or accepted with warnings: {problem}"), next);
     }
@@ -121,13 +121,13 @@ fn rejected(state: &AdminState, health: &mut Health) {
 
 /// Configuration that proxies do not get.
 fn left_out(faults: &[Faulty], remarks: &[Remark], health: &mut Health) {
-    for fault in faults.iter().take(OF_ONE) {
+    for fault in faults.iter().take(MAX_FINDINGS_PER_CHECK) {
         let what = format!("failed to compute {}; the last good value is in use: {}", fault.query, fault.message);
         let next = "report it with the output of navarch request GET /debug/push_status";
         health.add(Check::LeftOut, Level::Wrong, what, next);
     }
     let next = "navarch request GET /debug/push_status";
-    for remark in remarks.iter().take(OF_ONE) {
+    for remark in remarks.iter().take(MAX_FINDINGS_PER_CHECK) {
         health.add(Check::LeftOut, Level::Note, format!("not sent to proxies: {}", remark.text), next);
     }
     health.more(Check::LeftOut, remarks.len(), "parts of the configuration that are not sent to proxies", next);
@@ -137,7 +137,7 @@ fn left_out(faults: &[Faulty], remarks: &[Remark], health: &mut Health) {
 fn turned_away(rejections: &Rejections, health: &mut Health) {
     let all = rejections.all();
     let next = "navarch request GET /metrics, for navarch_rejected_total over time";
-    for ((port, reason), count) in all.iter().take(OF_ONE) {
+    for ((port, reason), count) in all.iter().take(MAX_FINDINGS_PER_CHECK) {
         let reason = reason.replace('_', " ");
         let what = format!("rejected at port {port} since the start: {count} ({reason})");
         health.add(Check::Limits, Level::Note, what, next);

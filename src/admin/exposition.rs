@@ -56,10 +56,11 @@ impl Exposition {
     /// # Errors
     /// If a metric cannot be encoded.
     pub async fn text(&self) -> Result<Bytes, fmt::Error> {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let mut latest = self.latest.lock().await;
         // As it was begun later, it includes everything that was counted before the request.
-        let shared = latest.as_ref().filter(|latest| latest.begun > asked).and_then(|latest| latest.text.upgrade());
+        let shared =
+            latest.as_ref().filter(|latest| latest.begun > requested_at).and_then(|latest| latest.text.upgrade());
         let text = match shared {
             Some(text) => text,
             None => {

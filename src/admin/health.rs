@@ -33,7 +33,7 @@ fn status(state: &AdminState) -> StatusCode {
 /// The missing and the skipped parts, one per line.
 fn reasons(state: &AdminState) -> String {
     let unread: String = holding(state).iter().map(|problem| format!("{problem}\n")).collect();
-    unread + &state.readiness.lacks()
+    unread + &state.readiness.missing_parts()
 }
 
 /// The missing parts in one line; empty once ready.
@@ -49,7 +49,7 @@ pub fn missing(state: &AdminState) -> Option<String> {
 
 /// The numbers of missing and skipped parts.
 fn counts(state: &AdminState) -> String {
-    let (unread, lacks) = (holding(state).len(), state.readiness.lacks().lines().count());
+    let (unread, lacks) = (holding(state).len(), state.readiness.missing_parts().lines().count());
     match (state.push.is_synced(), unread + lacks) {
         (true, 0) => String::new(),
         (false, 0) => format!("{NOT_READ}\n"),

@@ -23,7 +23,7 @@ use navarch_api::identity::Caller;
 use navarch_push::proxy::{Proxy, ProxyKind};
 use navarch_security::rules::{self, Visibility};
 use navarch_xds::connections::{ConnectionInfo, TypeInfo};
-use navarch_xds::{AnswerFuture, DebugAnswer, DebugPages, DebugQuestion};
+use navarch_xds::{DebugPages, DebugRequest, DebugResponse, DebugResponseFuture};
 
 /// Maximum concurrent requests; others wait.
 const AT_ONCE: usize = 2;
@@ -60,8 +60,8 @@ impl DebugOverXds {
     }
 
     /// One debug page. Callers without access are rejected; the proxies in it depend on the caller.
-    async fn page(&self, names: Vec<String>, asker: &Proxy) -> Result<DebugAnswer, Status> {
-        let caller = known(asker)?;
+    async fn page(&self, names: Vec<String>, proxy: &Proxy) -> Result<DebugResponse, Status> {
+        let caller = known(proxy)?;
         let [name] = <[String; 1]>::try_from(names)
             .map_err(|_| Status::invalid_argument("exactly one debug request is required"))?;
         let uri: Uri = format!("/debug/{name}")
@@ -70,7 +70,7 @@ impl DebugOverXds {
         let visibility = match rules::visibility(access::page(uri.path()), &caller, &self.state.access.operators) {
             // Operators get the list of pages instead.
             Visibility::Nothing if access::is_operator(&self.state, &caller) => Visibility::Everything,
-            Visibility::Nothing => return Err(refused(asker)),
+            Visibility::Nothing => return Err(refused(proxy)),
             visibility @ (Visibility::Everything | Visibility::Namespaces(_)) => visibility,
         };
         let mut request = Request::new(Body::empty());
@@ -81,32 +81,32 @@ impl DebugOverXds {
         let value = body.map_err(|error| Status::internal(error.to_string()))?.to_vec();
         let resources = vec![(name, Any { type_url: PAGE.to_owned(), value })];
         // `istioctl x internal-debug --all` lists pages by control plane. istiod does not set it, so istioctl shows only the last one.
-        Ok(DebugAnswer { resources, control_plane: Some(self.control_plane()) })
+        Ok(DebugResponse { resources, control_plane: Some(self.control_plane()) })
     }
 
     /// The sync status of proxies, as Envoy's client status; connected tools are omitted.
-    fn syncz(&self, visibility: &Visibility) -> DebugAnswer {
+    fn syncz(&self, visibility: &Visibility) -> DebugResponse {
         let resource = |info: ConnectionInfo| (info.proxy.name.to_string(), pack(&client_status(&info)));
         let resources = self.proxies(visibility).map(resource).collect();
-        DebugAnswer { resources, control_plane: Some(self.control_plane()) }
+        DebugResponse { resources, control_plane: Some(self.control_plane()) }
     }
 
     /// The resources of one proxy; nothing if it is not connected here.
-    fn config_dump(&self, names: &[String], visibility: &Visibility) -> DebugAnswer {
-        let [name] = names else { return DebugAnswer::default() };
+    fn config_dump(&self, names: &[String], visibility: &Visibility) -> DebugResponse {
+        let [name] = names else { return DebugResponse::default() };
         let found = self.visible(visibility).find(|info| info.id.contains(name.as_str()));
         let sections = found.map(|info| config_dump::whole(&info, false)).unwrap_or_default();
         let resources = sections.into_iter().map(|section| (String::new(), section)).collect();
-        DebugAnswer { resources, control_plane: None }
+        DebugResponse { resources, control_plane: None }
     }
 
     /// The nodes of connected proxies.
-    fn connections(&self, visibility: &Visibility) -> DebugAnswer {
+    fn connections(&self, visibility: &Visibility) -> DebugResponse {
         let resource = |info: ConnectionInfo| {
             let node = Node { id: info.proxy.name.to_string(), metadata: Some(metadata(&info)), ..Node::default() };
             (info.proxy.name.to_string(), pack(&node))
         };
-        DebugAnswer { resources: self.proxies(visibility).map(resource).collect(), control_plane: None }
+        DebugResponse { resources: self.proxies(visibility).map(resource).collect(), control_plane: None }
     }
 
     /// The proxies that the caller may see. Streams of tools do not describe a proxy's configuration.
@@ -137,9 +137,9 @@ impl DebugOverXds {
 }
 
 impl DebugPages for DebugOverXds {
-    fn answer(&self, question: DebugQuestion) -> AnswerFuture<'_> {
+    fn answer(&self, question: DebugRequest) -> DebugResponseFuture<'_> {
         Box::pin(async move {
-            let DebugQuestion { type_url, names, asker } = question;
+            let DebugRequest { type_url, names, proxy: asker } = question;
             known(&asker)?;
             let _turn = self.turns.acquire().await.map_err(|_| Status::unavailable("the server is going away"))?;
             if type_url == PAGE {
@@ -155,20 +155,20 @@ impl DebugPages for DebugOverXds {
                 SYNCZ => self.syncz(&visibility),
                 CONFIG_DUMP => self.config_dump(&names, &visibility),
                 CONNECTIONS => self.connections(&visibility),
-                _ => DebugAnswer::default(),
+                _ => DebugResponse::default(),
             })
         })
     }
 }
 
-fn known(asker: &Proxy) -> Result<Caller, Status> {
-    let identity = asker.identity.clone().ok_or_else(|| Status::unauthenticated("authentication required"))?;
+fn known(proxy: &Proxy) -> Result<Caller, Status> {
+    let identity = proxy.identity.clone().ok_or_else(|| Status::unauthenticated("authentication required"))?;
     Ok(Caller { identities: vec![identity], ..Caller::default() })
 }
 
 /// The rejection of a page.
-fn refused(asker: &Proxy) -> Status {
-    let identity = asker.identity.as_ref().map(ToString::to_string).unwrap_or_default();
+fn refused(proxy: &Proxy) -> Status {
+    let identity = proxy.identity.as_ref().map(ToString::to_string).unwrap_or_default();
     Status::permission_denied(format!("the debug info is not available for current identity: {identity:?}"))
 }
 

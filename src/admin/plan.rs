@@ -60,11 +60,11 @@ pub(super) async fn plan(
     let Ok(turn) = state.plans.turn() else {
         return (StatusCode::TOO_MANY_REQUESTS, "another plan is in progress; try again").into_response();
     };
-    let asker = Asker::new(&state.push, &state.connections);
+    let source = MirrorSource::new(&state.push, &state.connections);
     let (answer, made) = oneshot::channel();
     let work = move || {
         let mut steps = ServerTiming::begin();
-        let mut mirror = asker.mirror();
+        let mut mirror = source.mirror();
         steps.done("copy");
         let part = mirror.as_mut().map(|mirror| part(mirror, &proposal, &mut |step| steps.done(step)));
         drop(turn);
@@ -121,13 +121,13 @@ impl fmt::Display for ServerTiming {
 
 /// Copies the state that serves the connected proxies. Use it on a thread outside the runtime.
 #[derive(Debug)]
-pub(crate) struct Asker {
+pub(crate) struct MirrorSource {
     push: PushHandle,
     connections: Arc<Connections>,
     runtime: Handle,
 }
 
-impl Asker {
+impl MirrorSource {
     /// Must be called within the runtime.
     pub(crate) fn new(push: &PushHandle, connections: &Arc<Connections>) -> Self {
         Self { push: push.clone(), connections: connections.clone(), runtime: Handle::current() }

@@ -39,7 +39,7 @@ pub(super) async fn telemetryz(
     let page = match proxies::named(&state, &visibility, &parameters) {
         Ok(info) => {
             let ask = |engine: &mut Engine, ids: &[ProxyId]| ids.first().map(|id| engine.ask(*id, &DescribeTelemetry));
-            match scratch::ask(&state, vec![info.proxy], ask).await.flatten() {
+            match scratch::run(&state, vec![info.proxy], ask).await.flatten() {
                 Some(telemetries) => telemetry_of(&telemetries),
                 None => return reply::ended(),
             }

@@ -147,9 +147,9 @@ async fn heap(shown: DefaultSampleType, name: &'static str, parameters: &Paramet
 }
 
 /// The names of functions: the response to `0x…+0x…` has a line for each known one. The first line states that symbols are available.
-async fn symbol(asked: String) -> Response {
+async fn symbol(body: String) -> Response {
     let number = |text: &str| u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok();
-    let addresses: Vec<u64> = asked.split('+').filter_map(number).collect();
+    let addresses: Vec<u64> = body.split('+').filter_map(number).collect();
     if addresses.len() > MAX_ADDRESSES {
         let reason = format!("{} addresses; the maximum is {MAX_ADDRESSES}\n", addresses.len());
         return (StatusCode::BAD_REQUEST, reason).into_response();

@@ -79,7 +79,7 @@ fn remark(remark: &Remark) -> Value {
 
 /// One object whose current version is not effective.
 fn quarantined((name, one): (&ObjectRef, &Arc<Quarantined>)) -> Value {
-    json!({ "object": name.to_string(), "generation": one.generation, "served": one.served, "message": &*one.said })
+    json!({ "object": name.to_string(), "generation": one.generation, "served": one.served, "message": &*one.message })
 }
 
 /// One resource that keeps its last valid value.

@@ -20,7 +20,7 @@ use navarch_push::rollout::Rollout;
 
 /// The command of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OperatorOrder {
+pub enum OperatorCommand {
     /// It stays at its current stage.
     Pause,
     /// It proceeds to the next stage now.
@@ -32,7 +32,7 @@ pub enum OperatorOrder {
 }
 
 /// A command, and the channel for its result.
-pub type OperatorRequest = (ObjectRef, OperatorOrder, oneshot::Sender<Result<(), RolloutRefusal>>);
+pub type OperatorRequest = (ObjectRef, OperatorCommand, oneshot::Sender<Result<(), RolloutRefusal>>);
 
 /// Maximum size of a command in bytes.
 pub(super) const MAX_BYTES: usize = 4 << 10;
@@ -60,7 +60,7 @@ pub struct RolloutControl {
     pub status: watch::Receiver<Arc<Rollouts>>,
 }
 
-impl OperatorOrder {
+impl OperatorCommand {
     /// Parses a command.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
@@ -81,8 +81,9 @@ impl RolloutControl {
             return RolloutState::Stopped;
         }
         let (status, name) = (self.status.borrow(), name.to_string());
-        let told = status.rollouts.iter().find(|told| told.object == name && told.state != RolloutState::Stopped);
-        told.map_or(RolloutState::Waiting, |told| told.state)
+        let report =
+            status.rollouts.iter().find(|report| report.object == name && report.state != RolloutState::Stopped);
+        report.map_or(RolloutState::Waiting, |report| report.state)
     }
 }
 
@@ -116,7 +117,7 @@ pub(super) async fn order(
         Ok(Json(order)) => order,
         Err(rejection) => return rejection.into_response(),
     };
-    let Some(order) = OperatorOrder::parse(&order) else {
+    let Some(order) = OperatorCommand::parse(&order) else {
         let text = "order must be pause, promote, promote-full or abort\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     };

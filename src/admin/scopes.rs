@@ -37,7 +37,7 @@ pub(super) async fn sidecarz(
     let ask = |engine: &mut navarch_push::engine::Engine, ids: &[navarch_push::engine::ProxyId]| {
         ids.first().map(|id| engine.ask(*id, &DescribeScope))
     };
-    match scratch::ask(&state, vec![asked], ask).await.flatten() {
+    match scratch::run(&state, vec![asked], ask).await.flatten() {
         Some(scope) => reply::json(&parameters, &scope_of(&proxy, &version, &domain, &scope)),
         None => reply::ended(),
     }
@@ -92,7 +92,7 @@ pub(super) async fn instancesz(State(state): State<AdminState>, parameters: Para
     let ask = |engine: &mut navarch_push::engine::Engine, ids: &[navarch_push::engine::ProxyId]| {
         ids.iter().map(|id| engine.ask(*id, &TargetsOfProxy)).collect::<Vec<_>>()
     };
-    let Some(targets) = scratch::ask(&state, proxies, ask).await else { return reply::ended() };
+    let Some(targets) = scratch::run(&state, proxies, ask).await else { return reply::ended() };
     let one = |(name, targets): (Arc<str>, Arc<Vec<ServiceTarget>>)| {
         (name.to_string(), Value::Array(targets.iter().map(target).collect()))
     };

@@ -27,14 +27,14 @@ impl Default for PlanLimit {
 }
 
 /// Drops what is published: the query reads results from the engine by proxy.
-struct Nowhere;
+struct NullSink;
 
-impl Sink for Nowhere {
+impl Sink for NullSink {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
 /// Runs `question` on an engine to which only these proxies are connected. `None` during shutdown.
-pub(super) async fn ask<T: Send + 'static>(
+pub(super) async fn run<T: Send + 'static>(
     state: &AdminState,
     proxies: Vec<Arc<Proxy>>,
     question: impl FnOnce(&mut Engine, &[ProxyId]) -> T + Send + 'static,
@@ -44,7 +44,7 @@ pub(super) async fn ask<T: Send + 'static>(
     let answer = tokio::task::spawn_blocking(move || {
         let _turn = turn;
         let mut engine = Engine::new(context, Arc::new(AmbientTranslator(EnvoyTranslator)));
-        let ids: Vec<ProxyId> = proxies.into_iter().map(|proxy| engine.connect(proxy, Arc::new(Nowhere))).collect();
+        let ids: Vec<ProxyId> = proxies.into_iter().map(|proxy| engine.connect(proxy, Arc::new(NullSink))).collect();
         question(&mut engine, &ids)
     });
     answer.await.ok()

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::access::DebugAccess;
 use super::clusterz::ManagedClusters;
-use super::doctor::{ApiServerLook, Certificates};
+use super::doctor::{ApiServerHealth, Certificates};
 use super::exposition::Exposition;
 use super::plan::Plans;
 use super::rollout::RolloutControl;
@@ -70,7 +70,7 @@ pub struct AdminState {
     /// Clients that were rejected because of limits.
     pub rejections: Rejections,
     /// The checks of the API server, if one is used.
-    pub api_server: Option<ApiServerLook>,
+    pub api_server: Option<ApiServerHealth>,
     /// The rollout controller.
     pub rollouts: RolloutControl,
     /// Limits concurrent plans.
@@ -120,13 +120,13 @@ impl Problems {
 
 /// The missing parts by name: those that readiness waits for, and those that Navarch works without. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, Lack>>>);
+pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, MissingPart>>>);
 
 /// A missing part.
 #[derive(Clone, Debug)]
-struct Lack {
+struct MissingPart {
     /// Whether readiness waits for it.
-    holds: bool,
+    is_required: bool,
     /// Why it is missing.
     reason: String,
 }
@@ -134,12 +134,12 @@ struct Lack {
 impl Readiness {
     /// Readiness waits for this part.
     pub fn hold(&self, name: &'static str, reason: impl Into<String>) {
-        self.0.lock().insert(name, Lack { holds: true, reason: reason.into() });
+        self.0.lock().insert(name, MissingPart { is_required: true, reason: reason.into() });
     }
 
     /// This part is missing, but readiness does not wait for it.
-    pub fn go_on_without(&self, name: &'static str, reason: impl Into<String>) {
-        self.0.lock().insert(name, Lack { holds: false, reason: reason.into() });
+    pub fn add_optional(&self, name: &'static str, reason: impl Into<String>) {
+        self.0.lock().insert(name, MissingPart { is_required: false, reason: reason.into() });
     }
 
     /// This part is no longer missing.
@@ -150,12 +150,12 @@ impl Readiness {
     /// Whether readiness waits for no part.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        !self.0.lock().values().any(|lack| lack.holds)
+        !self.0.lock().values().any(|lack| lack.is_required)
     }
 
     /// One line per missing part.
     #[must_use]
-    pub fn lacks(&self) -> String {
+    pub fn missing_parts(&self) -> String {
         self.0.lock().iter().map(|(name, lack)| format!("{name}: {}\n", lack.reason)).collect()
     }
 }

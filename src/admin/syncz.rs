@@ -47,12 +47,12 @@ pub(super) async fn adsz(
         Ok(chosen) => chosen,
         Err(missing) => return missing.into_response(),
     };
-    let asked = chosen.iter().map(|info| info.proxy.clone()).collect();
+    let proxies = chosen.iter().map(|info| info.proxy.clone()).collect();
     let ask = |engine: &mut Engine, ids: &[ProxyId]| {
         let ask_one = |id: &ProxyId| (engine.ask(*id, &EffectiveLabels), engine.ask(*id, &EffectiveLocality));
         ids.iter().map(ask_one).collect::<Vec<_>>()
     };
-    let Some(places) = scratch::ask(&state, asked, ask).await else { return reply::ended() };
+    let Some(places) = scratch::run(&state, proxies, ask).await else { return reply::ended() };
     let clients = chosen.iter().zip(places).map(|(info, (labels, locality))| watches(info, &labels, &locality));
     reply::json(&parameters, &page(&clients.collect::<Vec<_>>()))
 }

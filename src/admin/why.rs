@@ -79,7 +79,7 @@ pub(super) async fn proxy_resource(State(state): State<AdminState>, parameters: 
             true => Some(effects_on(&state, &context, &info, resource, objects.clone()).await),
             false => None,
         };
-        let objects = made_of(&context, &objects, &facts, effects.as_ref());
+        let objects = inputs_of(&context, &objects, &facts, effects.as_ref());
         let version = version.to_string();
         resources.push(ResourceProvenance {
             r#type: kind.short_name().to_owned(),
@@ -123,7 +123,7 @@ fn objects_behind(context: &PushContext, facts: &[FactKey]) -> Vec<ObjectRef> {
 }
 
 /// Objects and other inputs, with their effects if requested.
-fn made_of(
+fn inputs_of(
     context: &PushContext,
     objects: &[ObjectRef],
     facts: &[FactKey],
@@ -182,8 +182,8 @@ pub(super) async fn push(State(state): State<AdminState>, parameters: Parameters
     };
     let (id, sent) = (info.proxy_id, state.connections.pushes(&info.id));
     let looked = state.push.inspect(move |inspect| {
-        let told = |one: &PushInfo| pushed(inspect, id, one);
-        sent.iter().rev().map(told).collect::<Vec<_>>()
+        let describe = |one: &PushInfo| pushed(inspect, id, one);
+        sent.iter().rev().map(describe).collect::<Vec<_>>()
     });
     let Ok(pushes) = looked.await else { return reply::ended() };
     reply::json(&parameters, &json!(WhyPush { proxy: info.id.to_string(), pushes }))
@@ -227,17 +227,17 @@ fn causes_in(inspect: &Inspect<'_>, push: &PushRecord, (proxy, kind): (ProxyId, 
     let objects = &inspect.engine.context().objects;
     let reaches = |name: &ObjectRef| {
         let Some(object) = objects.any(name) else { return true };
-        inspect.engine.reached(&facts_of(&object)).get(&proxy).is_some_and(|kinds| kinds.contains(&kind))
+        inspect.engine.affected_proxies(&facts_of(&object)).get(&proxy).is_some_and(|kinds| kinds.contains(&kind))
     };
-    let told = |ChangedObject { name, generation, .. }: &ChangedObject| match generation {
+    let changed = |ChangedObject { name, generation, .. }: &ChangedObject| match generation {
         Some(0) => name.to_string(),
         Some(generation) => format!("{name} generation {generation}"),
         None => format!("{name} removed"),
     };
-    let reaching: Vec<String> = push.objects.iter().filter(|one| reaches(&one.name)).map(told).collect();
+    let reaching: Vec<String> = push.objects.iter().filter(|one| reaches(&one.name)).map(changed).collect();
     match (reaching.is_empty(), push.objects.is_empty()) {
         (false, _) => reaching,
-        (true, false) => push.objects.iter().map(told).collect(),
+        (true, false) => push.objects.iter().map(changed).collect(),
         (true, true) => push.changed.iter().take(MAX_CAUSES).map(|fact| format!("{fact:?}")).collect(),
     }
 }

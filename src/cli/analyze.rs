@@ -148,7 +148,7 @@ impl Analyze {
 
     /// Runs the analysis, prints it and returns the exit code.
     fn analyze(&self) -> anyhow::Result<u8> {
-        let files = self.gather()?;
+        let files = self.collect_files()?;
         let is_live = self.use_kube.unwrap_or_else(|| self.live.is_given() || files.is_empty() && !self.complete);
         ensure!(is_live || !files.is_empty(), "name at least one file, such as navarch analyze config/");
         ensure!(!(is_live && self.complete), "--complete and --use-kube cannot be combined");
@@ -164,10 +164,10 @@ impl Analyze {
         }
         let faults = reader.faults().to_vec();
         for fault in &faults {
-            say(&format!("{fault} - skipping"));
+            print_error(&format!("{fault} - skipping"));
         }
         for unknown in self.suppress.iter().filter(|unwanted| !messages::is_code(&unwanted.code)) {
-            say(&format!(
+            print_error(&format!(
                 "Warning: Supplied message code '{}' is an unknown message code and will not have any effect.",
                 unknown.code
             ));
@@ -201,9 +201,9 @@ impl Analyze {
         }
         let warnings = live.map(|live| live.warnings(&findings)).unwrap_or_default();
         for warning in &warnings {
-            say(&format!("Warning: {warning}."));
+            print_error(&format!("Warning: {warning}."));
         }
-        let code = self.tell(&findings, &files, (target.as_str(), faults.len()))?;
+        let code = self.print_findings(&findings, &files, (target.as_str(), faults.len()))?;
         Ok(if code == 0 && !warnings.is_empty() { INCOMPLETE } else { code })
     }
 
@@ -223,7 +223,7 @@ impl Analyze {
     }
 
     /// The files to analyze.
-    fn gather(&self) -> anyhow::Result<Vec<PathBuf>> {
+    fn collect_files(&self) -> anyhow::Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         for path in self.files.iter().chain(&self.filenames) {
             if path == Path::new("-") || path.is_dir() {
@@ -232,19 +232,27 @@ impl Analyze {
                 files.push(path.clone());
             } else {
                 ensure!(path.exists(), "file not found: {}", path.display());
-                say(&format!("Skipping file {}, recognized file extensions are: [.json .yaml .yml]", path.display()));
+                print_error(&format!(
+                    "Skipping file {}, recognized file extensions are: [.json .yaml .yml]",
+                    path.display()
+                ));
             }
         }
         Ok(files)
     }
 
     /// Prints the messages, and returns the exit code.
-    fn tell(&self, findings: &Findings, files: &[PathBuf], (target, faults): (&str, usize)) -> anyhow::Result<u8> {
+    fn print_findings(
+        &self,
+        findings: &Findings,
+        files: &[PathBuf],
+        (target, faults): (&str, usize),
+    ) -> anyhow::Result<u8> {
         if self.verbose {
-            say(&format!("Analyzed resources in {}", target_words(target)));
+            print_error(&format!("Analyzed resources in {}", target_words(target)));
             for (title, names) in [("Skipped", &findings.skipped), ("Executed", &findings.executed)] {
                 if !names.is_empty() {
-                    say(&format!("{title} analyzers:\n\t{}", names.join("\n\t")));
+                    print_error(&format!("{title} analyzers:\n\t{}", names.join("\n\t")));
                 }
             }
         }
@@ -260,12 +268,12 @@ impl Analyze {
         };
         print(&format!("{text}\n"))?;
         if shown.is_empty() {
-            say(&good_news(files, target, faults));
+            print_error(&success_text(files, target, faults));
         }
         let is_found = findings.messages.iter().any(|message| message.level() <= self.failure_threshold);
         Ok(match self.output {
             Format::Log if is_found => {
-                say(&format!(
+                print_error(&format!(
                     "Error: Analyzers found issues when analyzing {}.\nSee {} for more information about causes and resolutions.",
                     target_words(target),
                     navarch_analysis::EXPLANATIONS
@@ -273,7 +281,7 @@ impl Analyze {
                 FOUND
             }
             Format::Log if faults > 0 && !self.ignore_unknown => {
-                say("Error: Some files couldn't be parsed.");
+                print_error("Error: Some files couldn't be parsed.");
                 UNREADABLE
             }
             Format::Log | Format::Json | Format::Yaml => 0,
@@ -305,7 +313,7 @@ fn target_words(target: &str) -> String {
 }
 
 /// The text if there are no messages.
-fn good_news(files: &[PathBuf], target: &str, faults: usize) -> String {
+fn success_text(files: &[PathBuf], target: &str, faults: usize) -> String {
     let target = target_words(target);
     if faults > 0 {
         let noun = if faults == 1 { "object" } else { "objects" };
@@ -346,7 +354,7 @@ fn print(text: &str) -> anyhow::Result<()> {
 }
 
 /// Prints to the standard error, apart from the messages.
-fn say(text: &str) {
+fn print_error(text: &str) {
     eprintln!("{text}");
 }
 

@@ -8,12 +8,12 @@ use clap::Args;
 use super::debug_api::{DebugApi, DebugRequest};
 use super::output::{Output, print};
 use super::progress::Progress;
-use navarch_agent::local_http::Answer;
+use navarch_agent::local_http::LocalResponse;
 use navarch_answers::applied::{Applied, AppliedEverywhere, AppliedState, Replica};
 use navarch_answers::proposal::{kind_of, object_ref};
 
 /// Timeout of one request.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval between requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -69,11 +69,11 @@ impl AppliedCommand {
             false => format!("{}/{}/{}", kind.as_str(), self.namespace, self.name),
         };
         let object = object_ref(&path).map_err(anyhow::Error::msg)?.to_string();
-        let asked = DebugRequest::get(format!("/debug/applied?object={path}"), ANSWER_TIMEOUT);
+        let request = DebugRequest::get(format!("/debug/applied?object={path}"), REQUEST_TIMEOUT);
         let end = Instant::now() + self.timeout;
         let progress = Progress::begin(&format!("querying which proxies have acknowledged {object}"));
         loop {
-            let replicas = self.api.ask_each(&asked)?.into_iter().map(|(address, answer)| replica(address, answer));
+            let replicas = self.api.query_each(&request)?.into_iter().map(|(address, answer)| replica(address, answer));
             let all = AppliedEverywhere { object: object.clone(), replicas: replicas.collect() };
             let standing = all.state(self.generation);
             let is_final = matches!(standing, AppliedState::Taken | AppliedState::Refused);
@@ -82,15 +82,15 @@ impl AppliedCommand {
                 print(self.output, &all, &all)?;
                 return Ok(ExitCode::from(code(standing)));
             }
-            progress.say(all.to_string().lines().next().unwrap_or_default().to_owned());
+            progress.set_text(all.to_string().lines().next().unwrap_or_default().to_owned());
             std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
 /// The status of one control plane.
-fn replica(address: String, answer: anyhow::Result<Answer>) -> Replica {
-    let read = |answer: Answer| match answer.status.as_u16() {
+fn replica(address: String, answer: anyhow::Result<LocalResponse>) -> Replica {
+    let read = |answer: LocalResponse| match answer.status.as_u16() {
         404 => Ok(None),
         _ => serde_json::from_slice::<Applied>(&answer.body).map(Some).map_err(anyhow::Error::from),
     };

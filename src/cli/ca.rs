@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::debug_api::{ACCESS_ADVICE, DebugApi};
 use crate::admin::CA_COMMAND;
-use navarch_agent::local_http::Question;
+use navarch_agent::local_http::LocalRequest;
 
 /// Timeout of a request: a command waits until the change is stored.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -63,7 +63,7 @@ impl Ca {
             Command::Rotate { now: true, force: false } => Some("switch"),
             Command::Rotate { now: true, force: true } => Some("switch-regardless"),
         };
-        let answer = self.ask(order)?;
+        let answer = self.send(order)?;
         match self.command {
             Command::Status { json: true } => println!("{answer}"),
             Command::Status { json: false } | Command::Rotate { .. } => {
@@ -75,8 +75,8 @@ impl Ca {
     }
 
     /// Requests the status from the debug API, or sends a command to it.
-    fn ask(&self, order: Option<&'static str>) -> anyhow::Result<String> {
-        let mut question = Question::get("", 0, "/debug/ca", REQUEST_TIMEOUT);
+    fn send(&self, order: Option<&'static str>) -> anyhow::Result<String> {
+        let mut question = LocalRequest::get("", 0, "/debug/ca", REQUEST_TIMEOUT);
         if let Some(order) = order {
             question.method = Method::POST;
             question.headers.insert(CA_COMMAND, HeaderValue::from_static(order));

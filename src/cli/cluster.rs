@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, ResourceExt as _};
-use navarch_agent::local_http::{Answer, Question};
+use navarch_agent::local_http::{LocalRequest, LocalResponse};
 use navarch_kubernetes::InWords;
 
 use super::debug_api::Among;
@@ -251,21 +251,21 @@ impl ReadyPod {
     ///
     /// # Errors
     /// If there is no complete response within the request's timeout.
-    pub(super) async fn ask(&self, question: Question) -> anyhow::Result<Answer> {
+    pub(super) async fn send(&self, question: LocalRequest) -> anyhow::Result<LocalResponse> {
         let timeout = question.timeout;
         let answer = tokio::time::timeout(timeout, self.forwarded(question)).await;
         answer.with_context(|| format!("{self} did not respond within {timeout:?}"))?
     }
 
     /// Sends a request without a timeout for the port-forward.
-    async fn forwarded(&self, question: Question) -> anyhow::Result<Answer> {
+    async fn forwarded(&self, question: LocalRequest) -> anyhow::Result<LocalResponse> {
         let mut forward =
             self.pods.portforward(&self.name, &[self.port]).await.map_err(|error| self.refused(&error))?;
         let lost = || format!("failed to forward port {} of {self}", self.port);
         let mut error = forward.take_error(self.port).with_context(lost)?.boxed();
         let stream = forward.take_stream(self.port).with_context(lost)?;
         // In the pod it arrives on loopback, and this host name marks it as local.
-        let answer = Question { host: "localhost".to_owned(), port: self.port, ..question }.ask_over(stream).await;
+        let answer = LocalRequest { host: "localhost".to_owned(), port: self.port, ..question }.send_over(stream).await;
         let said = (&mut error).now_or_never().flatten();
         forward.abort();
         answer.map_err(anyhow::Error::from).with_context(|| match said {

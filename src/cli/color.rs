@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use super::environment::variable;
 
 /// Words at the start of an output line, after spaces, and their colors.
-const BEGINNINGS: &[(&str, Color)] = &[
+const COLORED_PREFIXES: &[(&str, Color)] = &[
     ("WRONG", Color::Red),
     ("note ", Color::Yellow),
     ("nothing is wrong", Color::Green),
@@ -41,9 +41,10 @@ pub(super) struct Colors(bool);
 
 impl Colors {
     /// The setting for the standard output; a flag takes precedence.
-    pub(super) fn of_stdout(asked: Option<bool>) -> Self {
+    pub(super) fn of_stdout(requested: Option<bool>) -> Self {
         Self(
-            asked.unwrap_or_else(|| is_wanted(std::io::stdout().is_terminal(), variable("NO_COLOR"), variable("TERM"))),
+            requested
+                .unwrap_or_else(|| is_enabled(std::io::stdout().is_terminal(), variable("NO_COLOR"), variable("TERM"))),
         )
     }
 
@@ -78,7 +79,7 @@ impl Colors {
         }
         let text = line.trim_start();
         let (blank, _) = line.split_at(line.len() - text.len());
-        let known = BEGINNINGS.iter().find_map(|(word, color)| Some((text.strip_prefix(word)?, word, color)));
+        let known = COLORED_PREFIXES.iter().find_map(|(word, color)| Some((text.strip_prefix(word)?, word, color)));
         match known {
             Some((rest, word, color)) => format!("{blank}{}{rest}", self.paint(*color, word)),
             None => line.replace(REFUSED, &self.paint(Color::Red, REFUSED)),
@@ -87,7 +88,7 @@ impl Colors {
 }
 
 /// Whether colors are enabled according to <https://no-color.org>: on a terminal that supports them, unless NO_COLOR is set.
-fn is_wanted(is_terminal: bool, no_color: Option<String>, term: Option<String>) -> bool {
+fn is_enabled(is_terminal: bool, no_color: Option<String>, term: Option<String>) -> bool {
     is_terminal && no_color.is_none_or(|value| value.is_empty()) && term.is_none_or(|term| term != "dumb")
 }
 
@@ -98,9 +99,9 @@ mod tests {
     #[test]
     fn colours_are_for_terminals_that_want_them() {
         let text = |text: &str| Some(text.to_owned());
-        assert!(is_wanted(true, None, None) && is_wanted(true, text(""), text("xterm")));
-        assert!(!is_wanted(false, None, None), "a pipe");
-        assert!(!is_wanted(true, text("1"), None) && !is_wanted(true, None, text("dumb")));
+        assert!(is_enabled(true, None, None) && is_enabled(true, text(""), text("xterm")));
+        assert!(!is_enabled(false, None, None), "a pipe");
+        assert!(!is_enabled(true, text("1"), None) && !is_enabled(true, None, text("dumb")));
     }
 
     #[test]

@@ -23,12 +23,12 @@ use tokio::time::Instant;
 
 use super::debug_api::{ACCESS_ADVICE, ControlPlane, DebugApi, Servers};
 use crate::admin;
-use navarch_agent::local_http::{Answer, Question};
+use navarch_agent::local_http::{LocalRequest, LocalResponse};
 
 /// Timeout of a request to a control plane; plans take longest.
 const TIMEOUT: Duration = Duration::from_mins(10);
 /// Maximum size of a response, and of a request body, in bytes.
-const MAX_ANSWER: usize = 256 << 20;
+const MAX_RESPONSE: usize = 256 << 20;
 const MAX_BODY: usize = 4 << 20;
 /// Maximum number of concurrent requests; others wait.
 const AT_ONCE: usize = 8;
@@ -105,7 +105,7 @@ impl Dashboard {
                 (Arc::new(Mutex::new(place)), Arc::default(), Arc::new(Semaphore::new(AT_ONCE)));
             let forward = Forward { servers, place, known, turns };
             // Checked here, to print an error instead of serving an empty page.
-            let page = forward.ask(Method::GET, "/", HeaderMap::new(), Bytes::new()).await?;
+            let page = forward.send(Method::GET, "/", HeaderMap::new(), Bytes::new()).await?;
             match page.status.as_u16() {
                 200 => {}
                 401 | 403 => anyhow::bail!("{name} denied access: {ACCESS_ADVICE}"),
@@ -123,7 +123,8 @@ impl Dashboard {
             if self.browser {
                 show(&url);
             }
-            let routes = Router::new().fallback(pass_on).layer(DefaultBodyLimit::max(MAX_BODY)).with_state(forward);
+            let routes =
+                Router::new().fallback(forward_request).layer(DefaultBodyLimit::max(MAX_BODY)).with_state(forward);
             axum::serve(listener, routes).await.context("failed to serve the dashboard")
         })?;
         Ok(ExitCode::SUCCESS)
@@ -142,8 +143,8 @@ fn show(url: &str) {
 
 impl Forward {
     /// Sends a request to the control plane. If its pod has disappeared, another ready one replaces it.
-    async fn ask(&self, method: Method, path: &str, headers: HeaderMap, body: Bytes) -> anyhow::Result<Answer> {
-        let question = Self::question((method, path), headers, body, TIMEOUT);
+    async fn send(&self, method: Method, path: &str, headers: HeaderMap, body: Bytes) -> anyhow::Result<LocalResponse> {
+        let question = Self::request_without_target((method, path), headers, body, TIMEOUT);
         let place = self.place.lock().clone();
         let answer = self.servers.put(&place, question.clone()).await;
         let (Err(lost), ControlPlane::Pod(_)) = (&answer, &place) else { return answer };
@@ -154,9 +155,14 @@ impl Forward {
     }
 
     /// A request without its target.
-    fn question((method, path): (Method, &str), headers: HeaderMap, body: Bytes, timeout: Duration) -> Question {
-        let mut question = Question::get("", 0, path, timeout);
-        (question.method, question.headers, question.body, question.limit) = (method, headers, body, MAX_ANSWER);
+    fn request_without_target(
+        (method, path): (Method, &str),
+        headers: HeaderMap,
+        body: Bytes,
+        timeout: Duration,
+    ) -> LocalRequest {
+        let mut question = LocalRequest::get("", 0, path, timeout);
+        (question.method, question.headers, question.body, question.limit) = (method, headers, body, MAX_RESPONSE);
         question
     }
 
@@ -187,12 +193,13 @@ impl Forward {
                 answer.unwrap_or_else(|_| Err(anyhow::anyhow!("{place} did not respond within {LIST_TIMEOUT:?}")));
             (place.to_string(), answer.map_err(|error| format!("{error:#}")))
         });
-        let told = join_all(answers).await;
-        let errors: Vec<&str> = told.iter().filter_map(|(_, answer)| Some(answer.as_ref().err()?.as_str())).collect();
-        if errors.len() == told.len() {
+        let responses = join_all(answers).await;
+        let errors: Vec<&str> =
+            responses.iter().filter_map(|(_, answer)| Some(answer.as_ref().err()?.as_str())).collect();
+        if errors.len() == responses.len() {
             anyhow::bail!("{}", errors.join("; "));
         }
-        Ok(wanted.merged(told))
+        Ok(wanted.merged(responses))
     }
 
     /// The proxies of one replica, as far as the caller may see them.
@@ -205,7 +212,8 @@ impl Forward {
         let mut read = 0;
         while read < wanted.depth() {
             let path = wanted.path(read);
-            let question = Self::question((Method::GET, &path), HeaderMap::new(), Bytes::new(), LIST_TIMEOUT);
+            let question =
+                Self::request_without_target((Method::GET, &path), HeaderMap::new(), Bytes::new(), LIST_TIMEOUT);
             let answer = self.servers.put(place, question).await?;
             match answer.status.as_u16() {
                 200 => {}
@@ -225,13 +233,13 @@ impl Forward {
     }
 
     /// Sends a request about one proxy to the current control plane, then to the others, until one has it.
-    async fn ask_about_one(&self, path: &str, headers: HeaderMap) -> anyhow::Result<Answer> {
-        let first = self.ask(Method::GET, path, headers.clone(), Bytes::new()).await?;
+    async fn send_to_owner(&self, path: &str, headers: HeaderMap) -> anyhow::Result<LocalResponse> {
+        let first = self.send(Method::GET, path, headers.clone(), Bytes::new()).await?;
         if first.status != StatusCode::NOT_FOUND {
             return Ok(first);
         }
         for place in self.replicas().await?.iter().skip(1) {
-            let question = Self::question((Method::GET, path), headers.clone(), Bytes::new(), TIMEOUT);
+            let question = Self::request_without_target((Method::GET, path), headers.clone(), Bytes::new(), TIMEOUT);
             match self.servers.put(place, question).await {
                 Ok(answer) if answer.status != StatusCode::NOT_FOUND => return Ok(answer),
                 Ok(_) | Err(_) => {}
@@ -242,7 +250,7 @@ impl Forward {
 }
 
 /// Forwards read requests and requests for plans.
-async fn pass_on(State(forward): State<Forward>, request: Request) -> Response {
+async fn forward_request(State(forward): State<Forward>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     // The token is for the user of this machine, not for pages of other sites in the user's browser.
     if !admin::is_of_this_machine(&head.uri, &head.headers) {
@@ -269,8 +277,8 @@ async fn pass_on(State(forward): State<Forward>, request: Request) -> Response {
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let headers = some(&head.headers, &REQUEST_HEADERS);
     let answer = match is_of_one {
-        true => forward.ask_about_one(path, headers).await,
-        false => forward.ask(head.method, path, headers, body).await,
+        true => forward.send_to_owner(path, headers).await,
+        false => forward.send(head.method, path, headers, body).await,
     };
     match answer {
         Ok(answer) => (answer.status, some(&answer.headers, &RESPONSE_HEADERS), answer.body).into_response(),

@@ -13,14 +13,14 @@ use clap::Args;
 use futures_util::future::join_all;
 use http::{HeaderValue, Method, header};
 use jiff::Timestamp;
-use navarch_agent::local_http::{Answer, Question};
+use navarch_agent::local_http::{LocalRequest, LocalResponse};
 use navarch_api::regular_file;
 use tokio::runtime::Runtime;
 
 use super::cluster::{Cluster, ClusterFlags, ReadyPod};
 
 /// Maximum size of a response in bytes.
-const MAX_ANSWER: usize = 1 << 30;
+const MAX_RESPONSE: usize = 1 << 30;
 
 /// The default address without an address and a cluster.
 const LOCAL_ADDRESS: &str = "127.0.0.1:15014";
@@ -88,11 +88,11 @@ impl fmt::Display for ControlPlane {
 
 /// The response of one control plane.
 #[derive(Debug)]
-pub(super) struct ReplicaAnswer {
+pub(super) struct ReplicaResponse {
     /// Its address, or the name of its pod.
     pub(super) place: String,
     /// The response, or its error.
-    pub(super) answer: anyhow::Result<Answer>,
+    pub(super) answer: anyhow::Result<LocalResponse>,
     /// The times of the request and the response.
     pub(super) window: [Timestamp; 2],
 }
@@ -130,7 +130,7 @@ impl DebugApi {
     ///
     /// # Errors
     /// If there are several addresses, or the request fails.
-    pub(super) fn ask(&self, asked: &DebugRequest) -> anyhow::Result<Answer> {
+    pub(super) fn query(&self, request: &DebugRequest) -> anyhow::Result<LocalResponse> {
         let Session { runtime, servers } = &*self.opened()?;
         runtime.block_on(async {
             let (place, others) = servers.one().await?;
@@ -140,7 +140,7 @@ impl DebugApi {
                     "response of {place}; it does not include the proxies of {others} other ready control planes"
                 );
             }
-            servers.ask_at(&place, asked).await
+            servers.query_at(&place, request).await
         })
     }
 
@@ -149,22 +149,29 @@ impl DebugApi {
     ///
     /// # Errors
     /// If an address cannot be resolved, or no pod is ready.
-    pub(super) fn ask_each(&self, asked: &DebugRequest) -> anyhow::Result<Vec<(String, anyhow::Result<Answer>)>> {
-        Ok(self.ask_all(asked, Among::Ready)?.into_iter().map(|told| (told.place, told.answer)).collect())
+    pub(super) fn query_each(
+        &self,
+        request: &DebugRequest,
+    ) -> anyhow::Result<Vec<(String, anyhow::Result<LocalResponse>)>> {
+        Ok(self
+            .query_all(request, Among::Ready)?
+            .into_iter()
+            .map(|response| (response.place, response.answer))
+            .collect())
     }
 
-    /// Like [`DebugApi::ask_each`], with the time of each response.
+    /// Like [`DebugApi::query_each`], with the time of each response.
     ///
     /// # Errors
     /// If an address cannot be resolved, or no such pod exists.
-    pub(super) fn ask_all(&self, asked: &DebugRequest, among: Among) -> anyhow::Result<Vec<ReplicaAnswer>> {
+    pub(super) fn query_all(&self, request: &DebugRequest, among: Among) -> anyhow::Result<Vec<ReplicaResponse>> {
         let Session { runtime, servers } = &*self.opened()?;
         runtime.block_on(async {
             let places = servers.all(among).await?;
             let answers = places.iter().map(|place| async {
                 let begin = Timestamp::now();
-                let answer = servers.ask_at(place, asked).await;
-                ReplicaAnswer { place: place.to_string(), answer, window: [begin, Timestamp::now()] }
+                let answer = servers.query_at(place, request).await;
+                ReplicaResponse { place: place.to_string(), answer, window: [begin, Timestamp::now()] }
             });
             Ok(join_all(answers).await)
         })
@@ -249,25 +256,25 @@ impl Servers {
     ///
     /// # Errors
     /// If the request fails.
-    pub(super) async fn put(&self, place: &ControlPlane, mut question: Question) -> anyhow::Result<Answer> {
+    pub(super) async fn put(&self, place: &ControlPlane, mut question: LocalRequest) -> anyhow::Result<LocalResponse> {
         if let Some(file) = &self.token_file {
             question.headers.insert(header::AUTHORIZATION, authorization(file)?);
         }
         match place {
             ControlPlane::Address { host, port } => {
                 (question.host, question.port) = (host.clone(), *port);
-                question.ask().await.with_context(|| format!("{place} does not respond"))
+                question.send().await.with_context(|| format!("{place} does not respond"))
             }
-            ControlPlane::Pod(pod) => pod.ask(question).await,
+            ControlPlane::Pod(pod) => pod.send(question).await,
         }
     }
 
     /// Sends a request to one control plane.
-    async fn ask_at(&self, place: &ControlPlane, asked: &DebugRequest) -> anyhow::Result<Answer> {
-        let mut question = Question::get("", 0, &asked.path, asked.timeout);
+    async fn query_at(&self, place: &ControlPlane, request: &DebugRequest) -> anyhow::Result<LocalResponse> {
+        let mut question = LocalRequest::get("", 0, &request.path, request.timeout);
         (question.method, question.body, question.limit) =
-            (asked.method.clone(), asked.body.clone().into(), MAX_ANSWER);
-        if !asked.body.is_empty() {
+            (request.method.clone(), request.body.clone().into(), MAX_RESPONSE);
+        if !request.body.is_empty() {
             question.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         let answer = self.put(place, question).await?;

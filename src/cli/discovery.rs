@@ -22,7 +22,7 @@ use navarch_api::names::ClusterId;
 use navarch_api::settings::{Environment, Settings};
 use navarch_net::destination::AddressPolicy;
 use navarch_push::worker::Debounce;
-use navarch_security::serving::GivenFiles;
+use navarch_security::serving::ConfiguredFiles;
 use navarch_security::tls_rules::TlsRules;
 use navarch_source::{KeyConfig, KubernetesScope, ReadKinds};
 
@@ -154,15 +154,15 @@ pub(super) struct Discovery {
 impl Discovery {
     /// Runs until shutdown. `unknown` are ignored flags.
     pub(super) fn run(self, unknown: &[String]) -> anyhow::Result<()> {
-        navarch_api::huge_pages::do_without_huge_pages();
+        navarch_api::huge_pages::disable_huge_pages();
         let (scopes, log_scopes) = self.log.start()?;
         let variables = Variables::new(navarch_agent::cli::environment());
-        say("unknown scopes in --log_output_level", &scopes);
-        say("unknown flags", unknown);
-        say("flags of pilot-discovery that have no effect", &self.without_effect.given());
+        warn_ignored("unknown scopes in --log_output_level", &scopes);
+        warn_ignored("unknown flags", unknown);
+        warn_ignored("flags of pilot-discovery that have no effect", &self.without_effect.given());
         let config = self.config(&variables, log_scopes)?;
         let ignored: Vec<String> = variables.ignored().into_iter().map(str::to_owned).collect();
-        say("environment variables of istiod that have no effect", &ignored);
+        warn_ignored("environment variables of istiod that have no effect", &ignored);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -180,7 +180,7 @@ impl Discovery {
         let is_by_default = self.config_dir.is_none() || kubeconfig.is_some() || variables.get(IN_CLUSTER).is_some();
         let (files, keys) = (files::raise_limit(), keys(variables)?);
         let (tls, never) = TlsRules::read(&self.tls_min_version, &self.tls_cipher_suites)?;
-        say("--tls-cipher-suites: ignored insecure suites", &never);
+        warn_ignored("--tls-cipher-suites: ignored insecure suites", &never);
         let security = super::security::config(variable)?;
         let given = given(self.tls_cert_file, self.tls_key_file, self.ca_cert_file);
         let fetched = keys.addresses.clone();
@@ -210,8 +210,8 @@ impl Discovery {
                 addresses: self.config_sources,
                 kubernetes_registry: self.registries.map_or(is_by_default, |names| names.contains(&true)),
                 config_dir: self.config_dir,
-                mesh_config: self.mesh_config.or_else(|| if_there("./etc/istio/config/mesh")),
-                networks_config: self.networks_config.or_else(|| if_there("./etc/istio/config/meshNetworks")),
+                mesh_config: self.mesh_config.or_else(|| existing_path("./etc/istio/config/mesh")),
+                networks_config: self.networks_config.or_else(|| existing_path("./etc/istio/config/meshNetworks")),
                 kubeconfig,
                 scope,
                 idle_timeout: self.kubernetes_idle_timeout,
@@ -266,7 +266,7 @@ fn traces(variables: &Variables) -> Option<navarch_otlp::Config> {
     if config.is_some() || !warnings.is_empty() {
         let is_unread = |name: &&String| name.starts_with("OTEL_") && !navarch_otlp::NAMES.contains(&name.as_str());
         let unread: Vec<String> = variables.all().keys().filter(is_unread).cloned().collect();
-        say("environment variables of OpenTelemetry that have no effect", &unread);
+        warn_ignored("environment variables of OpenTelemetry that have no effect", &unread);
     }
     for warning in warnings {
         tracing::warn!("{warning}");
@@ -293,7 +293,7 @@ fn control(address: &str, port: u16) -> anyhow::Result<ListenAddress> {
 }
 
 /// Logs one warning about ignored settings, if there are any.
-fn say(what: &str, names: &[String]) {
+fn warn_ignored(what: &str, names: &[String]) {
     if !names.is_empty() {
         tracing::warn!(names = names.join(", "), "{what}");
     }
@@ -331,11 +331,11 @@ fn keys(variables: &Variables) -> anyhow::Result<KeyConfig> {
 }
 
 /// The files of Navarch's own certificate: from the flags, or else at istiod's paths, if they exist.
-fn given(chain: Option<PathBuf>, key: Option<PathBuf>, roots: Option<PathBuf>) -> Option<GivenFiles> {
-    let there = |name: &str| if_there(&format!("./var/run/secrets/istiod/{name}"));
+fn given(chain: Option<PathBuf>, key: Option<PathBuf>, roots: Option<PathBuf>) -> Option<ConfiguredFiles> {
+    let there = |name: &str| existing_path(&format!("./var/run/secrets/istiod/{name}"));
     let (chain, key) = chain.zip(key).or_else(|| there("tls/tls.crt").zip(there("tls/tls.key")))?;
     let roots = roots.or_else(|| there("ca/root-cert.pem")).or_else(|| there("tls/ca.crt"));
-    Some(GivenFiles { chain, key, roots })
+    Some(ConfiguredFiles { chain, key, roots })
 }
 
 /// `PILOT_DEBOUNCE_AFTER` and `PILOT_DEBOUNCE_MAX`; if unset, changes are pushed at once.
@@ -385,7 +385,7 @@ fn kubeconfig(variables: &Variables) -> Option<PathBuf> {
     let says_anything = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
     let mut files = names.split(':').filter(|name| !name.is_empty()).map(PathBuf::from).filter(says_anything);
     let first = files.next();
-    say("KUBECONFIG: files that are ignored, because only the first one is read", &shown(files));
+    warn_ignored("KUBECONFIG: files that are ignored, because only the first one is read", &shown(files));
     first
 }
 
@@ -412,7 +412,7 @@ fn registry(name: &str) -> anyhow::Result<bool> {
 }
 
 /// The path, if it exists.
-fn if_there(path: &str) -> Option<PathBuf> {
+fn existing_path(path: &str) -> Option<PathBuf> {
     Some(PathBuf::from(path)).filter(|path| path.exists())
 }
 

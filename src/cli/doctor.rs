@@ -7,14 +7,14 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::debug_api::{Among, DebugApi, DebugRequest, ReplicaAnswer};
+use super::debug_api::{Among, DebugApi, DebugRequest, ReplicaResponse};
 use super::output::{Output, print};
 use super::progress::Progress;
-use navarch_agent::local_http::Answer;
+use navarch_agent::local_http::LocalResponse;
 use navarch_answers::doctor::{Check, Finding, Health, Level, SETTLED, clock, compare, same_configuration};
 
 /// Timeout of one request.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval after which replicas with different configuration are requested again: one may have read an edit just before the other.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The exit code if there are problems.
@@ -43,7 +43,7 @@ pub(super) struct Doctor {
 }
 
 /// The responses of control planes, by address.
-struct Answers {
+struct DoctorResponses {
     /// The reports.
     well: Vec<(String, Health)>,
     /// The errors of failed requests.
@@ -57,17 +57,17 @@ impl Doctor {
     /// If an address cannot be resolved.
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let progress = Progress::begin("querying the control planes");
-        let mut answers = self.ask()?;
+        let mut answers = self.fetch()?;
         for _ in 0..SETTLED {
             if same_configuration(&answers.well) {
                 break;
             }
-            progress.say("the configuration of replicas differs; waiting until it is the same".to_owned());
+            progress.set_text("the configuration of replicas differs; waiting until it is the same".to_owned());
             std::thread::sleep(POLL_INTERVAL);
-            answers = self.ask()?;
+            answers = self.fetch()?;
         }
         drop(progress);
-        let Answers { mut well, silent } = answers;
+        let DoctorResponses { mut well, silent } = answers;
         compare(&mut well);
         let (mut text, mut all) = (String::new(), Vec::new());
         let mut code = if well.iter().any(|(_, health)| health.is_wrong()) { WRONG } else { 0 };
@@ -86,27 +86,33 @@ impl Doctor {
     }
 
     /// The reports of all control planes, and the errors of failed requests.
-    fn ask(&self) -> anyhow::Result<Answers> {
-        let asked = DebugRequest::get("/debug/doctor?whole=true".to_owned(), ANSWER_TIMEOUT);
+    fn fetch(&self) -> anyhow::Result<DoctorResponses> {
+        let request = DebugRequest::get("/debug/doctor?whole=true".to_owned(), REQUEST_TIMEOUT);
         let (mut well, mut silent) = (Vec::new(), Vec::new());
-        for ReplicaAnswer { place, answer, window } in self.api.ask_all(&asked, Among::Running)? {
+        for ReplicaResponse { place, answer, window } in self.api.query_all(&request, Among::Running)? {
             match answer.and_then(|answer| read(&answer)) {
                 Ok(mut health) => {
                     // Older releases do not send their time.
-                    if let Ok(told) = health.now.parse::<Timestamp>() {
+                    if let Ok(timestamp) = health.now.parse::<Timestamp>() {
                         let whose = [place.as_str(), "this machine's"];
-                        clock(&mut health, told, window, whose, "timedatectl status, on this machine and its node");
+                        clock(
+                            &mut health,
+                            timestamp,
+                            window,
+                            whose,
+                            "timedatectl status, on this machine and its node",
+                        );
                     }
                     well.push((place, health));
                 }
                 Err(error) => silent.push((place, format!("{error:#}"))),
             }
         }
-        Ok(Answers { well, silent })
+        Ok(DoctorResponses { well, silent })
     }
 }
 
 /// Parses the report of a control plane.
-fn read(answer: &Answer) -> anyhow::Result<Health> {
+fn read(answer: &LocalResponse) -> anyhow::Result<Health> {
     Ok(serde_json::from_slice(&answer.body)?)
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context;
 use parking_lot::Mutex;
 
-use super::istiod_variables::{GONE, ISTIOD};
+use super::istiod_variables::{ISTIOD, REMOVED_VARIABLES};
 use navarch_api::cluster_settings::ClusterSettings;
 use navarch_api::duration::Duration;
 use navarch_api::go_text::parse_bool;
@@ -88,18 +88,18 @@ pub fn flag(variable: impl Fn(&str) -> Option<String>, name: &str, default: bool
 pub(super) struct Variables {
     values: BTreeMap<String, String>,
     /// The names that were read, whether set or not.
-    asked: Mutex<BTreeSet<String>>,
+    read_names: Mutex<BTreeSet<String>>,
 }
 
 impl Variables {
     /// Variables with these values.
     pub(super) fn new(values: impl IntoIterator<Item = (String, String)>) -> Self {
-        Self { values: values.into_iter().collect(), asked: Mutex::default() }
+        Self { values: values.into_iter().collect(), read_names: Mutex::default() }
     }
 
     /// The value of a variable.
     pub(super) fn get(&self, name: &str) -> Option<String> {
-        self.asked.lock().insert(name.to_owned());
+        self.read_names.lock().insert(name.to_owned());
         self.values.get(name).cloned()
     }
 
@@ -110,19 +110,19 @@ impl Variables {
 
     /// The names that were read.
     #[cfg(test)]
-    pub(super) fn asked(&self) -> BTreeSet<String> {
-        self.asked.lock().clone()
+    pub(super) fn read_names(&self) -> BTreeSet<String> {
+        self.read_names.lock().clone()
     }
 
     /// istiod's variables that are set but were not read, so they have no effect. Variables whose value matches
     /// Navarch's behaviour are omitted.
     pub(super) fn ignored(&self) -> Vec<&'static str> {
-        let asked = self.asked.lock();
+        let read_names = self.read_names.lock();
         let is_ignored = |(name, usual): &&(&'static str, Option<&str>)| {
             let value = self.values.get(*name).map(String::as_str).filter(|value| !value.is_empty());
-            value.is_some_and(|value| !asked.contains(*name) && *usual != Some(value))
+            value.is_some_and(|value| !read_names.contains(*name) && *usual != Some(value))
         };
-        ISTIOD.iter().chain(GONE).filter(is_ignored).map(|(name, _)| *name).collect()
+        ISTIOD.iter().chain(REMOVED_VARIABLES).filter(is_ignored).map(|(name, _)| *name).collect()
     }
 }
 

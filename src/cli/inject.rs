@@ -67,8 +67,8 @@ impl Inject {
             }
         }
         std::io::stdout().write_all(out.as_bytes())?;
-        let told: String = notes.iter().map(told).collect();
-        std::io::stderr().write_all(told.as_bytes())?;
+        let lines: String = notes.iter().map(note_line).collect();
+        std::io::stderr().write_all(lines.as_bytes())?;
         Ok(())
     }
 
@@ -106,7 +106,7 @@ impl Inject {
 }
 
 /// The message to the user about an object.
-fn told(note: &Note) -> String {
+fn note_line(note: &Note) -> String {
     let skipped = note.skipped.map(|reason| format!("{}: not injected: {}\n", note.object, reason.explained()));
     let warnings = note.warnings.iter().map(|warning| format!("{}: {warning}\n", note.object));
     skipped.into_iter().chain(warnings).collect()

@@ -200,7 +200,7 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
 ];
 
 /// Variables of earlier releases of istiod that changed what proxies do, each with the value that matches the current behaviour.
-pub(super) const GONE: &[(&str, Option<&str>)] = &[
+pub(super) const REMOVED_VARIABLES: &[(&str, Option<&str>)] = &[
     ("PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_INBOUND", Some("true")),
     ("PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_OUTBOUND", Some("true")),
 ];
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn every_variable_that_is_read_is_istiods_or_ours() {
-        let asked = read(&[]).asked();
+        let asked = read(&[]).read_names();
         let is_known = |name: &&String| {
             let name = name.as_str();
             // Those of OpenTelemetry are judged where traces are set up.

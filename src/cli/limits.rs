@@ -39,7 +39,7 @@ const DEFAULT_INTERVAL: Duration = Duration::from_hours(2);
 /// grpc-go's value for a timeout of zero.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Ages from this value on are unlimited, as istiod's default is.
-const FOR_EVER: Duration = Duration::from_hours(24 * 365 * 100);
+const UNLIMITED_AGE: Duration = Duration::from_hours(24 * 365 * 100);
 /// The memory of clients if the available memory is unknown.
 const UNKNOWN_MEMORY: usize = 1 << 30;
 /// Minimum default for the memory of clients.
@@ -69,7 +69,7 @@ pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, flags: &Keepaliv
     let timeout = span("GRPC_KEEPALIVE_TIMEOUT", flags.keepalive_timeout, limits.keepalive_timeout)?;
     limits.keepalive_timeout = if timeout.is_zero() { DEFAULT_TIMEOUT } else { timeout };
     let age = flags.keepalive_max_server_connection_age;
-    limits.max_age = (!age.is_zero() && age < FOR_EVER).then_some(age);
+    limits.max_age = (!age.is_zero() && age < UNLIMITED_AGE).then_some(age);
     if let Some(value) = text("PILOT_MAX_REQUESTS_PER_SECOND") {
         let per_second: Option<f64> = value.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 0.0);
         limits.streams_per_second =

@@ -12,7 +12,7 @@ use super::debug_api::{DebugApi, DebugRequest};
 use super::output::{Output, print};
 use super::progress::Progress;
 use super::{offline, reading};
-use navarch_agent::local_http::Answer;
+use navarch_agent::local_http::LocalResponse;
 use navarch_answers::mirror::Mirror;
 use navarch_answers::parts::{PlanPart, merged};
 use navarch_answers::plan::{Plan, part};
@@ -91,7 +91,8 @@ impl PlanCommand {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let proposal = self.proposal()?;
         let progress = Progress::begin("computing the plan");
-        let (plan, silent) = if self.against == "live" { self.ask(&proposal)? } else { (self.make(proposal)?, false) };
+        let (plan, silent) =
+            if self.against == "live" { self.fetch_plan(&proposal)? } else { (self.make(proposal)?, false) };
         drop(progress);
         print(self.output, &plan, &plan)?;
         let is_found = self.fail_on.iter().any(|what| what.is_in(&plan));
@@ -115,12 +116,12 @@ impl PlanCommand {
     }
 
     /// Requests the plan from every running control plane for its proxies. Returns whether one of them failed.
-    fn ask(&self, proposal: &Proposal) -> anyhow::Result<(Plan, bool)> {
+    fn fetch_plan(&self, proposal: &Proposal) -> anyhow::Result<(Plan, bool)> {
         let body = serde_json::to_vec(proposal)?;
         let path = "/debug/plan?part=true".to_owned();
         let (mut parts, mut silent) = (Vec::new(), Vec::new());
         for (place, answer) in
-            self.api.ask_each(&DebugRequest { method: Method::POST, path, body, timeout: TIMEOUT })?
+            self.api.query_each(&DebugRequest { method: Method::POST, path, body, timeout: TIMEOUT })?
         {
             match answer.and_then(|answer| read(&answer)) {
                 Ok(part) => parts.push((place, part)),
@@ -151,7 +152,7 @@ impl PlanCommand {
 }
 
 /// Parses the response of a control plane.
-fn read(answer: &Answer) -> anyhow::Result<PlanPart> {
+fn read(answer: &LocalResponse) -> anyhow::Result<PlanPart> {
     serde_json::from_slice(&answer.body).context("the response is of an incompatible Navarch release")
 }
 

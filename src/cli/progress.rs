@@ -48,7 +48,7 @@ impl Progress {
     }
 
     /// Changes the text.
-    pub(super) fn say(&self, text: String) {
+    pub(super) fn set_text(&self, text: String) {
         self.shared.state.lock().text = text;
     }
 
@@ -133,7 +133,7 @@ mod tests {
         while !written(&paper).contains("asking … 0 s") {
             std::thread::yield_now();
         }
-        progress.say("2 of 3".to_owned());
+        progress.set_text("2 of 3".to_owned());
         while !written(&paper).contains("2 of 3 … ") {
             std::thread::yield_now();
         }

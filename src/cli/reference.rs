@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use clap::CommandFactory as _;
 use navarch_agent::ignored::UNREAD;
 
-use super::istiod_variables::{GONE, ISTIOD};
+use super::istiod_variables::{ISTIOD, REMOVED_VARIABLES};
 use super::{Arguments, istiod_variables};
 use table::{Section, Variable, table};
 
@@ -59,7 +59,7 @@ fn page(is_read: impl Fn(&str) -> bool) -> String {
     page.push_str("### Not read\n\nVariables of istiod that have no effect.\n\n");
     let mut unread: Vec<_> = all(control_plane::SECTIONS).filter(|variable| !is_read(variable.name)).collect();
     unread.sort_by_key(|variable| variable.name);
-    push_unread("istiod", &unread, &[ISTIOD, GONE].concat(), &mut page);
+    push_unread("istiod", &unread, &[ISTIOD, REMOVED_VARIABLES].concat(), &mut page);
     page.push_str("## Variables of the agent\n\nThose that set flags of istio-iptables are listed with the flags.\n\n");
     let is_unread = |variable: &Variable| UNREAD.iter().any(|(name, _)| *name == variable.name);
     for section in agent::SECTIONS {
@@ -111,5 +111,5 @@ fn repeated(variables: impl Iterator<Item = Variable>) -> Vec<&'static str> {
 
 /// Whether istiod reads a variable, or did so in earlier releases.
 fn is_istiods(name: &str) -> bool {
-    ISTIOD.iter().chain(GONE).any(|(known, _)| *known == name) || istiod_variables::FORMER.contains(&name)
+    ISTIOD.iter().chain(REMOVED_VARIABLES).any(|(known, _)| *known == name) || istiod_variables::FORMER.contains(&name)
 }

@@ -67,13 +67,13 @@ impl Replay {
             Outcome { ref broken, .. } if broken.iter().any(|broken| !broken.is_torn) => 1,
             Outcome { .. } => 0,
         };
-        let told: Vec<String> = outcome.broken.iter().map(ToString::to_string).collect();
+        let broken_parts: Vec<String> = outcome.broken.iter().map(ToString::to_string).collect();
         let same = if outcome.differs { "the last one differs from the recording" } else { "all match the recording" };
         let text = format!("replayed {} pushes, {same}\n", outcome.pushes);
         let all = match output {
             Output::Text => Value::Null,
             Output::Json => {
-                json!({ "steps": outcome.steps, "pushes": outcome.pushes, "same": !outcome.differs, "broken": told })
+                json!({ "steps": outcome.steps, "pushes": outcome.pushes, "same": !outcome.differs, "broken": broken_parts })
             }
         };
         print(output, &text, &all)?;
@@ -94,7 +94,7 @@ impl Replay {
         let progress = (self.output == Output::Json).then(|| Progress::begin("replaying the recording"));
         for (at, (number, file)) in all.iter().enumerate() {
             if let Some(progress) = &progress {
-                progress.say(format!("replaying {}, {} of {} files", file.display(), at + 1, all.len()));
+                progress.set_text(format!("replaying {}, {} of {} files", file.display(), at + 1, all.len()));
             }
             let opened = Segment::open(file, *number == last).with_context(|| file.display().to_string());
             if !self.play_segment(opened?, file, &mut player, &mut outcome)? {
@@ -117,7 +117,7 @@ impl Replay {
                 Ok(Some(line)) => line,
                 Ok(None) => return Ok(true),
                 Err(broken) => {
-                    self.tell_broken(broken, player, outcome);
+                    self.report_broken(broken, player, outcome);
                     return Ok(true);
                 }
             };
@@ -126,7 +126,7 @@ impl Replay {
                 Ok(None) => continue,
                 Err(error) => {
                     let broken = segment.broken(line.offset, error.to_string());
-                    self.tell_broken(broken, player, outcome);
+                    self.report_broken(broken, player, outcome);
                     return Ok(true);
                 }
             };
@@ -149,7 +149,7 @@ impl Replay {
     }
 
     /// Reports a part that cannot be read.
-    fn tell_broken(&self, broken: Broken, player: &mut Player, outcome: &mut Outcome) {
+    fn report_broken(&self, broken: Broken, player: &mut Player, outcome: &mut Outcome) {
         player.skip();
         let word = if broken.is_torn { "note" } else { "error" };
         // If it cannot be printed, the exit code reports it.

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
-use navarch_agent::local_http::Question;
+use navarch_agent::local_http::LocalRequest;
 
 /// Timeout of the request.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of a response in bytes: `config_dump`s are large.
-const MAX_ANSWER: usize = 1 << 30;
+const MAX_RESPONSE: usize = 1 << 30;
 
 /// Send a request to the monitoring port of the control plane on this machine
 #[derive(Args, Debug)]
@@ -30,21 +30,21 @@ impl Request {
     #[expect(clippy::print_stdout, reason = "printing is what the command is for")]
     pub(super) fn run(self) -> anyhow::Result<()> {
         let path = format!("/{}", self.path.trim_start_matches('/'));
-        let question = Question {
+        let question = LocalRequest {
             method: self
                 .method
                 .to_ascii_uppercase()
                 .parse()
                 .with_context(|| format!("invalid HTTP method {:?}", self.method))?,
             body: self.body.unwrap_or_default().into(),
-            limit: MAX_ANSWER,
-            ..Question::get("127.0.0.1", self.port, &path, TIMEOUT)
+            limit: MAX_RESPONSE,
+            ..LocalRequest::get("127.0.0.1", self.port, &path, TIMEOUT)
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("failed to start the tokio runtime")?;
-        let answer = runtime.block_on(question.ask()).with_context(|| format!("127.0.0.1:{}{path}", self.port))?;
+        let answer = runtime.block_on(question.send()).with_context(|| format!("127.0.0.1:{}{path}", self.port))?;
         println!("{}", String::from_utf8_lossy(&answer.body));
         ensure!(answer.status.is_success(), "unexpected HTTP status {}", answer.status);
         Ok(())

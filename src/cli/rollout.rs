@@ -11,12 +11,12 @@ use serde_json::json;
 use super::debug_api::{DebugApi, DebugRequest};
 use super::output::{Output, print};
 use super::progress::Progress;
-use navarch_agent::local_http::Answer;
+use navarch_agent::local_http::LocalResponse;
 use navarch_answers::proposal::{kind_of, object_ref};
 use navarch_answers::rollout::{RolloutState, Rollouts};
 
 /// Timeout of one request.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval between requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -70,12 +70,12 @@ enum Command {
     /// Pause the rollout of an object at its stage until it is promoted
     Pause {
         #[command(flatten)]
-        object: TheObject,
+        object: ObjectArguments,
     },
     /// Advance the rollout of an object to the next stage now, even if it waits for something
     Promote {
         #[command(flatten)]
-        object: TheObject,
+        object: ObjectArguments,
         /// To all proxies at once
         #[arg(long)]
         full: bool,
@@ -83,13 +83,13 @@ enum Command {
     /// Return all proxies to the previous version until the object is edited
     Abort {
         #[command(flatten)]
-        object: TheObject,
+        object: ObjectArguments,
     },
 }
 
 /// Which object's change an order is about.
 #[derive(Args, Debug)]
-struct TheObject {
+struct ObjectArguments {
     /// Kind of the object, as in kubectl
     kind: String,
     /// Name of the object
@@ -133,15 +133,15 @@ impl Rollout {
         };
         let object = path(&object.kind, &object.namespace, &object.name)?;
         let body = json!({ "object": object, "order": order }).to_string().into_bytes();
-        let asked =
-            DebugRequest { method: Method::POST, path: "/debug/rollout".to_owned(), body, timeout: ANSWER_TIMEOUT };
-        let answer = self.api.ask(&asked)?;
+        let request =
+            DebugRequest { method: Method::POST, path: "/debug/rollout".to_owned(), body, timeout: REQUEST_TIMEOUT };
+        let answer = self.api.query(&request)?;
         if answer.status.as_u16() == 404 {
             let text = String::from_utf8_lossy(&answer.body).into_owned();
             print(self.output, &text, &json!({ "error": text.trim() }))?;
             return Ok(ExitCode::from(MISSING));
         }
-        let standing = self.ask(Some(&object))?;
+        let standing = self.fetch_rollouts(Some(&object))?;
         print(self.output, &standing, &standing)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -152,7 +152,7 @@ impl Rollout {
         let end = wait.map(|timeout| Instant::now() + timeout);
         let progress = Progress::begin("querying rollouts");
         loop {
-            let standing = self.ask(object)?;
+            let standing = self.fetch_rollouts(object)?;
             let is = |states: &[RolloutState]| standing.rollouts.iter().any(|rollout| states.contains(&rollout.state));
             let is_stopped = is(&[RolloutState::Stopped]);
             let is_under_way = is(&[RolloutState::Waiting, RolloutState::Rolling, RolloutState::Paused]);
@@ -165,18 +165,18 @@ impl Rollout {
                     (false, false) => 0,
                 }));
             }
-            progress.say(standing.to_string().lines().next().unwrap_or_default().to_owned());
+            progress.set_text(standing.to_string().lines().next().unwrap_or_default().to_owned());
             std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Requests the status of rollouts.
-    fn ask(&self, object: Option<&str>) -> anyhow::Result<Rollouts> {
+    fn fetch_rollouts(&self, object: Option<&str>) -> anyhow::Result<Rollouts> {
         let path = match object {
             Some(object) => format!("/debug/rollout?object={object}"),
             None => "/debug/rollout".to_owned(),
         };
-        read(&self.api.ask(&DebugRequest::get(path, ANSWER_TIMEOUT))?)
+        read(&self.api.query(&DebugRequest::get(path, REQUEST_TIMEOUT))?)
     }
 }
 
@@ -189,7 +189,7 @@ fn path(kind: &str, namespace: &str, name: &str) -> anyhow::Result<String> {
 }
 
 /// Parses the response of the control plane.
-fn read(answer: &Answer) -> anyhow::Result<Rollouts> {
+fn read(answer: &LocalResponse) -> anyhow::Result<Rollouts> {
     if answer.status.as_u16() == 404 {
         bail!("the control plane has no rollout page: it is not Navarch, or an older version");
     }

@@ -21,7 +21,7 @@ use navarch_api::regular_file;
 use navarch_record::segments;
 
 /// Timeout of one page.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of a file of a recording in bytes.
 const SEGMENT: u64 = 8 << 30;
 /// The pages in the bundle, with their file names. None of them contains keys or passwords.
@@ -136,8 +136,8 @@ impl SupportBundle {
     fn pack_pages(&self, bundle: &mut Bundle<impl Write>) -> anyhow::Result<()> {
         let progress = Progress::begin("packing");
         for (at, (path, name)) in PAGES.iter().enumerate() {
-            progress.say(format!("packing {path}, {} of {} pages", at + 1, PAGES.len()));
-            for (address, answer) in self.api.ask_each(&DebugRequest::get((*path).to_owned(), ANSWER_TIMEOUT))? {
+            progress.set_text(format!("packing {path}, {} of {} pages", at + 1, PAGES.len()));
+            for (address, answer) in self.api.query_each(&DebugRequest::get((*path).to_owned(), REQUEST_TIMEOUT))? {
                 let place = format!("{}/{name}", address.replace(['/', ':', '[', ']'], "_"));
                 match answer {
                     Ok(answer) => bundle.add(&place, &answer.body)?,
@@ -155,7 +155,7 @@ fn pack_record(bundle: &mut Bundle<impl Write>, dir: &Path) -> anyhow::Result<()
     ensure!(!all.is_empty(), "--record: no recording in {}", dir.display());
     let progress = Progress::begin("packing the recording");
     for (at, (_, path)) in all.iter().enumerate() {
-        progress.say(format!("packing the recording, {} of {} files", at + 1, all.len()));
+        progress.set_text(format!("packing the recording, {} of {} files", at + 1, all.len()));
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
         match regular_file::read(path, SEGMENT) {
             Ok(bytes) => bundle.add(&format!("record/{name}"), &bytes)?,

@@ -15,7 +15,7 @@ use super::progress::Progress;
 use navarch_answers::why::{WhyNot, WhyProxy, WhyPush};
 
 /// Timeout of one request.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The exit code if the request fails.
 const FAILS: u8 = 3;
 
@@ -37,7 +37,7 @@ const FAILS: u8 = 3;
   navarch why not ingress-1.istio-system shop.example:443/ --token-claims '{\"iss\": \"https://issuer.example\", \"sub\": \"me\"}'")]
 pub(super) struct Why {
     #[command(subcommand)]
-    question: Question,
+    question: WhyQuery,
     /// Output format
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text", global = true)]
     output: Output,
@@ -47,7 +47,7 @@ pub(super) struct Why {
 
 /// What is asked.
 #[derive(Debug, Subcommand)]
-enum Question {
+enum WhyQuery {
     /// Show the objects from which a resource of a proxy is generated, in the order in which they were read, with the fields of
     /// each that matter
     Proxy {
@@ -88,13 +88,13 @@ impl Why {
     /// If no control plane responds.
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         match &self.question {
-            Question::Proxy { pod, resource, r#type } => {
+            WhyQuery::Proxy { pod, resource, r#type } => {
                 let mut parameters = vec![("proxy", pod.as_str()), ("resource", resource), ("fields", "true")];
                 parameters.extend(r#type.as_deref().map(|kind| ("type", kind)));
-                self.tell::<WhyProxy>("/debug/why/proxy", &parameters)?;
+                self.print_response::<WhyProxy>("/debug/why/proxy", &parameters)?;
             }
-            Question::Push { pod } => _ = self.tell::<WhyPush>("/debug/why/push", &[("proxy", pod)])?,
-            Question::Not { pod, host, method, token_claims } => {
+            WhyQuery::Push { pod } => _ = self.print_response::<WhyPush>("/debug/why/push", &[("proxy", pod)])?,
+            WhyQuery::Not { pod, host, method, token_claims } => {
                 let (authority, path) = host.split_once('/').unwrap_or((host, ""));
                 let path = format!("/{path}");
                 let (host, port) = match authority.rsplit_once(':') {
@@ -104,7 +104,7 @@ impl Why {
                 let mut parameters = vec![("proxy", pod.as_str()), ("host", host), ("path", &path), ("method", method)];
                 parameters.extend(port.map(|port| ("port", port)));
                 parameters.extend(token_claims.as_deref().map(|claims| ("claims", claims)));
-                let answer = self.tell::<WhyNot>("/debug/why/not", &parameters)?;
+                let answer = self.print_response::<WhyNot>("/debug/why/not", &parameters)?;
                 if answer.reason.is_some() {
                     return Ok(ExitCode::from(FAILS));
                 }
@@ -114,28 +114,28 @@ impl Why {
     }
 
     /// Asks all control planes until one has the proxy, and prints its response.
-    fn tell<T: DeserializeOwned + Serialize + Display>(
+    fn print_response<T: DeserializeOwned + Serialize + Display>(
         &self,
         page: &str,
         parameters: &[(&str, &str)],
     ) -> anyhow::Result<T> {
-        let asked = DebugRequest::get(format!("{page}?{}", query(parameters)), ANSWER_TIMEOUT);
-        let mut said = Vec::new();
+        let request = DebugRequest::get(format!("{page}?{}", query(parameters)), REQUEST_TIMEOUT);
+        let mut messages = Vec::new();
         let progress = Progress::begin("querying the control planes");
-        let answers = self.api.ask_each(&asked)?;
+        let answers = self.api.query_each(&request)?;
         drop(progress);
         for (address, answer) in answers {
             match answer {
                 Ok(answer) if answer.status.is_success() => {
-                    let told: T = serde_json::from_slice(&answer.body)
+                    let response: T = serde_json::from_slice(&answer.body)
                         .context("the response is of an incompatible Navarch release")?;
-                    print(self.output, &told, &told)?;
-                    return Ok(told);
+                    print(self.output, &response, &response)?;
+                    return Ok(response);
                 }
-                Ok(answer) => said.push(format!("{address}: {}", String::from_utf8_lossy(&answer.body).trim())),
-                Err(error) => said.push(format!("{error:#}")),
+                Ok(answer) => messages.push(format!("{address}: {}", String::from_utf8_lossy(&answer.body).trim())),
+                Err(error) => messages.push(format!("{error:#}")),
             }
         }
-        bail!("{}", said.join("\n"))
+        bail!("{}", messages.join("\n"))
     }
 }

@@ -97,7 +97,7 @@ pub(super) fn stays_local(push: &PushHandle) -> StaysLocal {
         let context = push.context();
         let domain = &context.mesh.settings.domain_suffix;
         let host = Hostname::new(format!("{}.{}.svc.{domain}", service.name, service.namespace));
-        ClusterLocalHosts::of(&context.mesh.config, domain).hold(&host)
+        ClusterLocalHosts::of(&context.mesh.config, domain).contains(&host)
     })
 }
 
@@ -121,9 +121,9 @@ pub(super) struct Controllers<'a> {
 impl Controllers<'_> {
     /// Starts the controllers. `published` are the contents of the certificate authority, if there is one.
     pub(super) fn start(mut self, published: Option<Published>, push: &PushHandle, connections: Arc<Connections>) {
-        let (told, default_revision) = watch::channel(String::new());
+        let (sender, default_revision) = watch::channel(String::new());
         let follow = DefaultRevision { cluster: self.cluster.clone(), namespace: self.namespace.to_owned() }
-            .run(told, self.stop.clone());
+            .run(sender, self.stop.clone());
         spawn("default revision", self.tasks, async move {
             follow.await;
             Ok(())
@@ -244,7 +244,7 @@ impl Controllers<'_> {
         (name, condition): (&'static str, ReportedCondition),
         read: fn(&PushContext) -> BTreeMap<ObjectRef, ObjectReport>,
     ) {
-        let (told, reported) = watch::channel(ReportedObjects::default());
+        let (sender, reported) = watch::channel(ReportedObjects::default());
         let (mut contexts, stop) = (push.contexts(), self.stop.clone());
         let controller = push.context().mesh.settings.gateway_api.controller.clone();
         let identity = self.config.identity.clone();
@@ -253,10 +253,10 @@ impl Controllers<'_> {
             let follow = async {
                 while contexts.changed().await.is_ok() {
                     let now = read(&contexts.borrow_and_update());
-                    told.send_if_modified(|told| {
-                        let is_new = **told != now;
+                    sender.send_if_modified(|sender| {
+                        let is_new = **sender != now;
                         if is_new {
-                            *told = Arc::new(now);
+                            *sender = Arc::new(now);
                         }
                         is_new
                     });

@@ -24,7 +24,7 @@ pub(super) struct GoMetrics {
 }
 
 /// The values of one scrape.
-struct Figures {
+struct GoValues {
     tasks: f64,
     allocated: navarch_profile::Totals,
     memory: PrivateMemory,
@@ -44,7 +44,7 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64
 }
 
 #[expect(clippy::cast_precision_loss, reason = "metrics are doubles")]
-impl Figures {
+impl GoValues {
     fn read(runtime: &Handle) -> Self {
         Self {
             tasks: runtime.metrics().num_alive_tasks() as f64,
@@ -88,7 +88,7 @@ impl Figures {
 
 impl Collector for GoMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        Figures::read(&self.runtime).encode(&mut encoder)
+        GoValues::read(&self.runtime).encode(&mut encoder)
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn each_value_has_its_metric_name() {
-        struct Fixed(Figures);
+        struct Fixed(GoValues);
         impl fmt::Debug for Fixed {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("Fixed")
@@ -141,7 +141,7 @@ mod tests {
         let allocated = navarch_profile::Totals { allocated_objects: 3, allocated_bytes: 50, in_use_bytes: 20 };
         let memory = PrivateMemory { mapped: Some(9.0), resident: Some(8.0) };
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Fixed(Figures { tasks: 7.0, allocated, memory })));
+        registry.register_collector(Box::new(Fixed(GoValues { tasks: 7.0, allocated, memory })));
         let value = scraped(&registry);
         for (name, expected) in [
             ("go_goroutines", 7.0),

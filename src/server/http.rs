@@ -29,7 +29,7 @@ use navarch_net::answers;
 use navarch_net::budget::Budget;
 use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_net::handshake::handshake;
-use navarch_net::peer::counted_as;
+use navarch_net::peer::client_key;
 use navarch_net::port::Port;
 use navarch_net::stream::PortStream;
 use navarch_webhook::registration::Rollover;
@@ -172,7 +172,7 @@ where
 /// Waits for the idle timeout.
 async fn until_unused(activity: &Activity) {
     loop {
-        let limit = if activity.is_asked() { IDLE_TIMEOUT } else { HEADER_TIMEOUT };
+        let limit = if activity.has_request() { IDLE_TIMEOUT } else { HEADER_TIMEOUT };
         match limit.checked_sub(activity.idle()) {
             None | Some(Duration::ZERO) => return,
             Some(left) => sleep(left).await,
@@ -182,8 +182,8 @@ async fn until_unused(activity: &Activity) {
 
 impl Client {
     async fn answer(mut self, mut request: Request<Incoming>) -> Result<Response, Infallible> {
-        self.activity.asked();
-        let turn = match self.turns.take(counted_as(self.peer.ip())).await {
+        self.activity.record_request();
+        let turn = match self.turns.take(client_key(self.peer.ip())).await {
             Ok(turn) => turn,
             Err(full) => return Ok((StatusCode::SERVICE_UNAVAILABLE, full.to_string()).into_response()),
         };

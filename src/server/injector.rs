@@ -102,8 +102,8 @@ impl InjectorSource<'_> {
         let config = self.settings.folder.join("config");
         let folder = config.exists().then(|| self.settings.folder.clone());
         let found = match (self.settings.enabled, &folder, self.client) {
-            (false, _, _) => return self.off("INJECT_ENABLED is false"),
-            (true, None, None) => return self.off("there are no configuration files and no cluster"),
+            (false, _, _) => return self.disabled("INJECT_ENABLED is false"),
+            (true, None, None) => return self.disabled("there are no configuration files and no cluster"),
             (true, Some(_), _) => watch::channel(TextsState::Unknown(Arc::from(""))).1,
             (true, None, Some(client)) => self.follow_map(client, stop, tasks),
         };
@@ -131,7 +131,7 @@ impl InjectorSource<'_> {
     }
 
     /// Disables injection.
-    fn off(&self, reason: &'static str) -> CurrentInjector {
+    fn disabled(&self, reason: &'static str) -> CurrentInjector {
         tracing::info!(reason, "injection is disabled");
         let state = InjectorState::Off(reason);
         self.metrics.injector(&state);
@@ -252,7 +252,7 @@ impl Follower {
             None => self.found.borrow_and_update().clone(),
         };
         let problem = match found {
-            TextsState::Unknown(reason) => return self.tell(InjectorState::Pending(reason)),
+            TextsState::Unknown(reason) => return self.publish(InjectorState::Pending(reason)),
             TextsState::Missing(reason) => Some(reason),
             TextsState::Texts(texts) => {
                 self.take(texts);
@@ -260,8 +260,8 @@ impl Follower {
             }
         };
         match (&self.injector, problem) {
-            (Some(injector), refused) => self.tell(InjectorState::Ready { injector: injector.clone(), refused }),
-            (None, Some(reason)) => self.tell(InjectorState::Failed(reason)),
+            (Some(injector), refused) => self.publish(InjectorState::Ready { injector: injector.clone(), refused }),
+            (None, Some(reason)) => self.publish(InjectorState::Failed(reason)),
             (None, None) => {}
         }
     }
@@ -280,12 +280,12 @@ impl Follower {
         self.last = Some(inputs);
         if self.refused.is_none() {
             tracing::info!("injection is configured");
-            self.current.touch();
+            self.current.notify();
         }
     }
 
     /// Publishes this state for requests, and reports it.
-    fn tell(&self, state: InjectorState) {
+    fn publish(&self, state: InjectorState) {
         {
             let before = self.current.load();
             if before.label() == state.label() && before.problem() == state.problem() {
@@ -301,11 +301,11 @@ impl Follower {
             }
             InjectorState::Failed(_) => {
                 tracing::error!(reason, "injection is not configured; rejecting pods until it is");
-                self.readiness.go_on_without(INJECTION, format!("not configured, pods are rejected: {reason}"));
+                self.readiness.add_optional(INJECTION, format!("not configured, pods are rejected: {reason}"));
             }
             InjectorState::Ready { refused: Some(_), .. } => {
                 tracing::error!(reason, "invalid injector configuration; keeping the last valid one");
-                self.readiness.go_on_without(INJECTION, format!("the last valid configuration is in use: {reason}"));
+                self.readiness.add_optional(INJECTION, format!("the last valid configuration is in use: {reason}"));
             }
         }
         self.metrics.injector(&state);
@@ -468,13 +468,13 @@ mod tests {
         let (status, body) = started.asked().await;
         assert!(status == StatusCode::SERVICE_UNAVAILABLE && body.contains("sidecar"), "{body}");
         // It was tried: other answers do not wait for it, but everybody can see what is wrong.
-        assert!(started.readiness.is_ready() && started.readiness.lacks().contains("sidecar"));
+        assert!(started.readiness.is_ready() && started.readiness.missing_parts().contains("sidecar"));
 
         fs::write(started.folder.path().join("config"), "").unwrap();
         started.becomes("ready").await;
         let (status, body) = started.asked().await;
         assert!(status == StatusCode::OK && body.contains("JSONPatch"), "{body}");
-        assert_eq!(started.readiness.lacks(), "");
+        assert_eq!(started.readiness.missing_parts(), "");
 
         // A later one that is broken or gone takes nothing away.
         for broken in ["policy: [", "{policy: enabled, templates: {sidecar: '{{ nonsense'}}"] {
@@ -486,7 +486,7 @@ mod tests {
         started.becomes("ready").await;
         fs::remove_file(started.folder.path().join("values")).unwrap();
         started.becomes("stale").await;
-        assert!(started.readiness.is_ready() && started.readiness.lacks().contains("values"));
+        assert!(started.readiness.is_ready() && started.readiness.missing_parts().contains("values"));
         assert!(started.asked().await.1.contains("JSONPatch"));
     }
 
@@ -509,15 +509,15 @@ mod tests {
             refused: None,
         };
         follower.look();
-        assert!(!started.readiness.is_ready() && started.readiness.lacks().contains("ConfigMap n/m"));
+        assert!(!started.readiness.is_ready() && started.readiness.missing_parts().contains("ConfigMap n/m"));
         assert_eq!(started.asked().await.0, StatusCode::SERVICE_UNAVAILABLE);
         sender.send_replace(TextsState::Missing(Arc::from("ConfigMap n/m does not exist")));
         follower.look();
-        assert!(started.readiness.is_ready() && started.readiness.lacks().contains("does not exist"));
+        assert!(started.readiness.is_ready() && started.readiness.missing_parts().contains("does not exist"));
         assert_eq!(started.asked().await.0, StatusCode::SERVICE_UNAVAILABLE);
         sender.send_replace(TextsState::Texts(Texts::default()));
         follower.look();
-        assert_eq!((started.asked().await.0, started.readiness.lacks().as_str()), (StatusCode::OK, ""));
+        assert_eq!((started.asked().await.0, started.readiness.missing_parts().as_str()), (StatusCode::OK, ""));
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use super::{Tasks, spawn, until};
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Lets the allocator return free memory periodically, until shutdown.
-pub(super) fn give_back(stop: &CancellationToken, tasks: &mut Tasks) {
+pub(super) fn release_free_memory(stop: &CancellationToken, tasks: &mut Tasks) {
     let stop = stop.clone();
     spawn("memory", tasks, async move {
         let mut ticks = tokio::time::interval(INTERVAL);

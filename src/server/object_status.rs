@@ -15,7 +15,7 @@ use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::{Collection, Resource, ResourceType};
 use navarch_push::rollout::STATUS_CLIENT;
 use navarch_push::worker::PushHandle;
-use navarch_status::{Cluster, ObjectStatuses, Responsibility, Share, WantedStatus, WantedStatuses};
+use navarch_status::{Cluster, DesiredStatus, DesiredStatuses, ObjectStatuses, Responsibility, Share};
 
 /// The controller name of waypoints, which is also used in the status of policies.
 const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
@@ -77,11 +77,11 @@ pub(super) async fn run(
     let Ok(id) = push.connect(proxy, None, Arc::new(Latest(latest))).await else { return };
     let all = Interest { wildcard: true, ..Interest::default() };
     if push.subscribe(id, ResourceType::ObjectStatus, all).await.is_ok() {
-        let (told, wanted) = watch::channel(WantedStatuses::new());
+        let (sender, wanted) = watch::channel(DesiredStatuses::new());
         let controllers = vec![settings.gateway_api.controller, MESH_CONTROLLER.to_owned()];
         let writer = ObjectStatuses { cluster, wanted, controllers, share: family.share(), responsibility };
         tokio::select! {
-            () = follow(family, published, told) => {}
+            () = follow(family, published, sender) => {}
             () = writer.run(stop) => {}
         }
     }
@@ -92,12 +92,12 @@ pub(super) async fn run(
 async fn follow(
     family: Family,
     mut published: watch::Receiver<Option<Arc<Collection>>>,
-    told: watch::Sender<WantedStatuses>,
+    sender: watch::Sender<DesiredStatuses>,
 ) {
     let mut before: Option<Arc<Collection>> = None;
     while published.changed().await.is_ok() {
         let Some(now) = published.borrow_and_update().clone() else { continue };
-        told.send_modify(|wanted| {
+        sender.send_modify(|wanted| {
             let empty = Collection::new(ResourceType::ObjectStatus, Default::default());
             let [gone, new] = before.as_deref().unwrap_or(&empty).resources.apart(&now.resources);
             for object in gone.filter_map(|resource| family.object(resource.name.as_str())) {
@@ -111,7 +111,7 @@ async fn follow(
     }
 }
 
-fn read(family: Family, resource: &Resource) -> Option<(ObjectRef, WantedStatus)> {
+fn read(family: Family, resource: &Resource) -> Option<(ObjectRef, DesiredStatus)> {
     let object = family.object(resource.name.as_str())?;
     Some((object, resource.body.clone()))
 }

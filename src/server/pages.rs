@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use super::Config;
 use crate::admin::{
-    self, AdminState, ApiServerLook, DebugAccess, Exposition, ManagedClusters, Plans, Problems, Readiness,
+    self, AdminState, ApiServerHealth, DebugAccess, Exposition, ManagedClusters, Plans, Problems, Readiness,
     RolloutControl,
 };
 use navarch_net::rejections::Rejections;
 use navarch_push::worker;
-use navarch_security::authenticate::Gatekeeper;
+use navarch_security::authenticate::Authenticator;
 use navarch_webhook::CurrentInjector;
 use navarch_xds::Ads;
 
 pub(super) use rights::look;
-pub(super) use unready::tell_why_unready;
+pub(super) use unready::report_unready;
 
 /// The state of the pages.
 pub(super) fn admin_state(
@@ -26,7 +26,7 @@ pub(super) fn admin_state(
     (injector, rollouts): (CurrentInjector, RolloutControl),
     (problems, clusters, readiness, metrics): (Problems, ManagedClusters, Readiness, Exposition),
     (access, plans): (DebugAccess, Plans),
-    (rejections, api_server): (Rejections, Option<ApiServerLook>),
+    (rejections, api_server): (Rejections, Option<ApiServerHealth>),
 ) -> AdminState {
     AdminState {
         push: push.clone(),
@@ -52,8 +52,8 @@ pub(super) fn admin_state(
 }
 
 /// Access rules of debug pages.
-pub(super) fn debug_access(config: &Config, gatekeeper: &Arc<Gatekeeper>) -> DebugAccess {
+pub(super) fn debug_access(config: &Config, authenticator: &Arc<Authenticator>) -> DebugAccess {
     let operators = std::iter::once(&config.settings.system_namespace).chain(&config.security.debug_namespaces);
     let by_namespace = config.security.debug_by_namespace;
-    DebugAccess { gatekeeper: gatekeeper.clone(), operators: operators.cloned().collect(), by_namespace }
+    DebugAccess { authenticator: authenticator.clone(), operators: operators.cloned().collect(), by_namespace }
 }

@@ -33,19 +33,19 @@ pub(super) struct PlanWarnings {
     push: PushHandle,
     connections: Arc<Connections>,
     plans: Plans,
-    spent: Arc<Mutex<Spent>>,
+    spent: Arc<Mutex<UsedCpuTime>>,
 }
 
 /// Recently used CPU time of plans.
 #[derive(Clone, Copy, Debug, Default)]
-struct Spent {
+struct UsedCpuTime {
     /// Seconds, less the recovered share.
     seconds: f64,
     /// When it was last updated.
     at: Option<Instant>,
 }
 
-impl Spent {
+impl UsedCpuTime {
     /// Whether another plan may start.
     fn has_room(&mut self, now: Instant) -> bool {
         let since = self.at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
@@ -95,12 +95,12 @@ impl PlanWarnings {
             return Advice::Busy;
         }
         let Ok(turn) = self.plans.turn() else { return Advice::Busy };
-        let asker = PlanAsker::new(&self.push, &self.connections);
+        let source = PlanAsker::new(&self.push, &self.connections);
         let (answer, made) = oneshot::channel();
         let spent = self.spent.clone();
         let work = move || {
-            let mut mirror = asker.mirror();
-            let lines = mirror.as_mut().map(|mirror| plan_of(mirror, change).in_brief());
+            let mut mirror = source.mirror();
+            let lines = mirror.as_mut().map(|mirror| plan_of(mirror, change).summary());
             drop(turn);
             // The caller may have disconnected. The response does not wait until the copies are freed.
             _ = answer.send(lines);
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn plans_take_a_tenth_of_the_time_in_the_long_run() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut spent = Spent::default();
+        let mut spent = UsedCpuTime::default();
         let mut made = 0;
         for at in 0..1000 {
             if spent.has_room(start + second * at) {

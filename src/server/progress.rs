@@ -26,7 +26,7 @@ pub(super) fn follow(
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) -> watch::Receiver<Progresses> {
-    let (told, progresses) = watch::channel(Progresses::default());
+    let (sender, progresses) = watch::channel(Progresses::default());
     let stop = stop.clone();
     spawn("distribution", tasks, async move {
         let mut ticks = tokio::time::interval(interval);
@@ -59,7 +59,7 @@ pub(super) fn follow(
             }
             // The writer retries failed objects when it receives them again.
             if changed || known.values().any(|progress| progress.current != progress.reached) {
-                told.send_replace(Arc::new(known.clone()));
+                sender.send_replace(Arc::new(known.clone()));
             }
         }
         Ok(())

@@ -12,7 +12,7 @@ use crate::admin::Problems;
 use navarch_api::any_object::AnyObject;
 use navarch_api::duration::Duration;
 use navarch_api::object::{Kind, ObjectRef};
-use navarch_api::rollout::asks_for_stages;
+use navarch_api::rollout::requests_stages;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::Change;
 use navarch_push::worker::{Ended, PushHandle};
@@ -68,7 +68,7 @@ impl Pump {
                 _ = self.keys.send(demand).await;
             }
             if !changes.is_empty() {
-                tell_deletions(&self.push.context(), &changes);
+                log_deletions(&self.push.context(), &changes);
                 self.push.change(changes).await?;
             }
             if synced > 0 {
@@ -104,7 +104,7 @@ impl Pump {
 }
 
 /// Logs deletions of objects that have stages, as stages do not apply to deletions.
-fn tell_deletions(context: &PushContext, changes: &[Change]) {
+fn log_deletions(context: &PushContext, changes: &[Change]) {
     for name in deleted_at_once(context, changes) {
         tracing::warn!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name,
@@ -119,13 +119,13 @@ fn deleted_at_once(context: &PushContext, changes: &[Change]) -> Vec<ObjectRef> 
     let is_put = |name: &ObjectRef| {
         changes.iter().any(|change| if let Change::Put(object) = change { object.object_ref() == *name } else { false })
     };
-    let asks = |name: &&ObjectRef| {
+    let has_stages = |name: &&ObjectRef| {
         let object = context.objects.any(name).or_else(|| context.new_versions.any(name));
-        object.is_some_and(|object| asks_for_stages(name.kind, object.meta()))
+        object.is_some_and(|object| requests_stages(name.kind, object.meta()))
     };
     let removed =
         changes.iter().filter_map(|change| if let Change::Removed(name) = change { Some(name) } else { None });
-    removed.filter(asks).filter(|name| !is_put(name)).cloned().collect()
+    removed.filter(has_stages).filter(|name| !is_put(name)).cloned().collect()
 }
 
 /// The keys that an object requires, if it is a RequestAuthentication.

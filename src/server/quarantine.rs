@@ -46,7 +46,7 @@ const MIN_REJECTING_PROXIES: usize = 2;
 /// Timeout of a proxy's answer to a trial.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between trials, as a multiple of the duration of the last ones, so that rejecting clients cost a small share of a core.
-const REST_FACTOR: u32 = 9;
+const PAUSE_FACTOR: u32 = 9;
 /// Poll interval of the answer.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -91,7 +91,7 @@ impl QuarantineWork {
         let Some(info) = self.connections.of_id(refusal.proxy) else { return };
         let Some(watch) = info.types.iter().find(|watch| watch.kind == refusal.kind) else { return };
         // The proxy may have accepted something newer since.
-        let Some(said) = watch.rejected.as_ref().map(|rejected| rejected.message.clone()) else { return };
+        let Some(message) = watch.rejected.as_ref().map(|rejected| rejected.message.clone()) else { return };
         let (id, kind) = (refusal.proxy, refusal.kind);
         let Ok(Some(shown)) = self.push.inspect(move |inspect| inspect.engine.shown(id, kind)).await else { return };
         // It may be about an older response, or about a trial.
@@ -105,7 +105,7 @@ impl QuarantineWork {
         if self.is_of_rollout(&info, kind).await {
             return;
         }
-        let candidates = self.candidates(&info, watch, &said).await;
+        let candidates = self.candidates(&info, watch, &message).await;
         // A proxy that has never accepted anything of a type may reject all of it, so the response is tried even if
         // only one object is behind it.
         let is_tried = candidates.len() > 1 || taken_at(watch).is_none();
@@ -123,20 +123,20 @@ impl QuarantineWork {
             several => {
                 let begun = Instant::now();
                 let found = self.bisect(&info, kind, several.to_vec(), suspect).await;
-                self.rests_until = Instant::now() + REST_FACTOR * begun.elapsed();
+                self.rests_until = Instant::now() + PAUSE_FACTOR * begun.elapsed();
                 found
             }
         };
         let is_quarantined = match found {
-            Some(name) => self.charge(name, (&info, kind), &said).await,
+            Some(name) => self.charge(name, (&info, kind), &message).await,
             None => {
                 let (proxy, kind) = (&*info.id, kind.short_name());
-                tracing::warn!(proxy, kind, error = &*said, "failed to attribute a rejected response to one object");
+                tracing::warn!(proxy, kind, error = &*message, "failed to attribute a rejected response to one object");
                 false
             }
         };
         if is_tried && !is_quarantined {
-            self.give_up((id, kind), shown).await;
+            self.end_trial((id, kind), shown).await;
         }
     }
 
@@ -151,12 +151,12 @@ impl QuarantineWork {
             return false;
         }
         let id = info.proxy_id;
-        let reached = self.push.inspect(move |inspect| inspect.engine.reached(&facts)).await;
+        let reached = self.push.inspect(move |inspect| inspect.engine.affected_proxies(&facts)).await;
         reached.is_ok_and(|reached| reached.get(&id).is_some_and(|kinds| kinds.contains(&kind)))
     }
 
     /// Sends the current resources to a proxy again after a trial.
-    async fn give_up(&mut self, of: (ProxyId, ResourceType), shown: Arc<Collection>) {
+    async fn end_trial(&mut self, of: (ProxyId, ResourceType), shown: Arc<Collection>) {
         if self.given_up.len() >= MAX_SUSPECTS {
             self.given_up.clear();
         }
@@ -171,11 +171,12 @@ impl QuarantineWork {
         &mut self,
         name: ObjectRef,
         (info, kind): (&ConnectionInfo, ResourceType),
-        said: &Arc<str>,
+        message: &Arc<str>,
     ) -> bool {
         let Some(object) = self.push.context().objects.any(&name) else { return false };
         let (facts, of) = (facts_of(&object), name.clone());
-        let looked = self.push.inspect(move |inspect| (inspect.engine.reached(&facts), changed_at(inspect, &of)));
+        let looked =
+            self.push.inspect(move |inspect| (inspect.engine.affected_proxies(&facts), changed_at(inspect, &of)));
         let Ok((reached, changed_at)) = looked.await else { return false };
         let generation = object.meta().generation;
         if self.charged.len() >= MAX_SUSPECTS {
@@ -201,24 +202,24 @@ impl QuarantineWork {
         self.charged.remove(&(name.clone(), generation));
         tracing::warn!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation,
-            proxy = &*info.id, error = &**said,
+            proxy = &*info.id, error = &**message,
             "quarantined: proxies reject the configuration of the object; the previous version is served until it is edited"
         );
-        self.push.change(vec![Change::Quarantine(name, said.clone())]).await.is_ok()
+        self.push.change(vec![Change::Quarantine(name, message.clone())]).await.is_ok()
     }
 
     /// The objects that may be the cause: those behind the resources that the proxy has not accepted, and only those
     /// named in the error if it names some; of these the ones that changed since it accepted something, or else the
     /// ones that write Envoy's configuration themselves. If it has accepted nothing yet, all are candidates, the most
     /// suspect first.
-    async fn candidates(&self, info: &ConnectionInfo, watch: &TypeInfo, said: &Arc<str>) -> Vec<ObjectRef> {
-        let (id, kind, taken, said) = (info.proxy_id, watch.kind, watch.taken.clone(), said.clone());
+    async fn candidates(&self, info: &ConnectionInfo, watch: &TypeInfo, message: &Arc<str>) -> Vec<ObjectRef> {
+        let (id, kind, taken, message) = (info.proxy_id, watch.kind, watch.taken.clone(), message.clone());
         let since = taken_at(watch);
         let looked = self.push.inspect(move |inspect| {
             let shown = inspect.engine.shown(id, kind);
             let step = CollectionDiff::between(taken.as_ref().map(|(collection, _)| &**collection), shown.as_deref());
             let all: Vec<_> = step.new_resources().map(|resource| resource.name.clone()).collect();
-            let named: Vec<_> = all.iter().filter(|name| said.contains(name.as_str())).cloned().collect();
+            let named: Vec<_> = all.iter().filter(|name| message.contains(name.as_str())).cloned().collect();
             let names = if named.is_empty() { all } else { named };
             let facts =
                 names.iter().take(MAX_RESOURCES).flat_map(|name| inspect.engine.provenance_in_order(id, kind, name));
@@ -260,7 +261,7 @@ impl QuarantineWork {
         let client = Client { proxy: info.proxy.clone(), interests: [(kind, interest)].into() };
         if let Some(suspect) = suspect {
             let collection = self.without(client.clone(), kind, vec![suspect.clone()]).await?;
-            if self.try_on(info, collection).await? {
+            if self.is_accepted(info, collection).await? {
                 return Some(suspect);
             }
             names.retain(|name| *name != suspect);
@@ -269,7 +270,7 @@ impl QuarantineWork {
         while !names.is_empty() {
             let half: Vec<ObjectRef> = names.iter().take(names.len().div_ceil(2)).cloned().collect();
             let collection = self.without(client.clone(), kind, half.clone()).await?;
-            let is_taken = self.try_on(info, collection).await?;
+            let is_taken = self.is_accepted(info, collection).await?;
             match (is_taken, half.len()) {
                 (true, 1) => {
                     found = half.into_iter().next();
@@ -297,7 +298,7 @@ impl QuarantineWork {
     }
 
     /// Whether the proxy accepts a collection; `None` if it does not answer.
-    async fn try_on(&self, info: &ConnectionInfo, collection: Arc<Collection>) -> Option<bool> {
+    async fn is_accepted(&self, info: &ConnectionInfo, collection: Arc<Collection>) -> Option<bool> {
         let kind = collection.kind;
         // It must not count as the current collection.
         let revision =

@@ -24,15 +24,15 @@ use tower_service::Service;
 /// Maximum concurrent lookups.
 const AT_ONCE: usize = 1;
 /// Maximum size of a request.
-const MAX_QUESTION: usize = 16 << 10;
+const MAX_REQUEST: usize = 16 << 10;
 
 /// A request for one of these.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Question {
+pub(super) struct ReflectionRequest {
     #[prost(string, tag = "1")]
     host: String,
     #[prost(oneof = "MessageRequest", tags = "3, 4, 5, 6, 7")]
-    asked: Option<MessageRequest>,
+    message: Option<MessageRequest>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -67,7 +67,7 @@ pub(super) struct Answer {
     #[prost(string, tag = "1")]
     valid_host: String,
     #[prost(message, optional, tag = "2")]
-    original: Option<Question>,
+    original: Option<ReflectionRequest>,
     #[prost(oneof = "MessageResponse", tags = "4, 6, 7")]
     found: Option<MessageResponse>,
 }
@@ -151,13 +151,13 @@ impl NamedService for ReflectionV1Alpha {
 
 impl Lookup {
     /// Answers one request, when a permit is free.
-    async fn answer(&self, question: Question) -> Result<Answer, Status> {
+    async fn answer(&self, question: ReflectionRequest) -> Result<Answer, Status> {
         let turn =
             self.turns.clone().acquire_owned().await.map_err(|_| Status::unavailable("the server is going away"))?;
         let services = self.services.clone();
         let found = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            (find(&services, question.asked.as_ref()), question)
+            (find(&services, question.message.as_ref()), question)
         });
         let (found, question) = found.await.map_err(|error| Status::internal(error.to_string()))?;
         Ok(Answer { valid_host: question.host.clone(), original: Some(question), found: Some(found) })
@@ -166,18 +166,18 @@ impl Lookup {
     /// Answers the requests of a stream.
     async fn call(self, request: Request<Body>) -> Response<Body> {
         Grpc::new(ProstCodec::default())
-            .apply_max_message_size_config(Some(MAX_QUESTION), None)
+            .apply_max_message_size_config(Some(MAX_REQUEST), None)
             .streaming(self, request)
             .await
     }
 }
 
-impl StreamingService<Question> for Lookup {
+impl StreamingService<ReflectionRequest> for Lookup {
     type Response = Answer;
     type ResponseStream = Pin<Box<dyn Stream<Item = Result<Answer, Status>> + Send>>;
     type Future = std::future::Ready<Result<tonic::Response<Self::ResponseStream>, Status>>;
 
-    fn call(&mut self, request: tonic::Request<Streaming<Question>>) -> Self::Future {
+    fn call(&mut self, request: tonic::Request<Streaming<ReflectionRequest>>) -> Self::Future {
         let lookup = self.clone();
         let answers = request.into_inner().then(move |question| {
             let lookup = lookup.clone();
@@ -188,8 +188,8 @@ impl StreamingService<Question> for Lookup {
 }
 
 /// Computes the response of a request.
-fn find(services: &[&'static str], asked: Option<&MessageRequest>) -> MessageResponse {
-    match asked {
+fn find(services: &[&'static str], message: Option<&MessageRequest>) -> MessageResponse {
+    match message {
         Some(MessageRequest::Services(_)) => {
             let services = services.iter().map(|name| Named { name: (*name).to_owned() }).collect();
             MessageResponse::Services(Services { services })

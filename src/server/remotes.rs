@@ -23,7 +23,7 @@ use super::{Config, Tasks, kubernetes, spawn, until};
 use crate::admin::{ManagedClusters, Problems};
 use clusters::Clusters;
 use leading::Leading;
-pub(super) use leading::{HookRoots, ToldRemotes};
+pub(super) use leading::{HookRoots, WrittenRemotes};
 use metrics::Metrics;
 use navarch_push::worker::PushHandle;
 use navarch_security::remote_servers::RemoteServers;
@@ -83,7 +83,7 @@ pub(super) struct Followed {
     /// The sync status of each.
     pub(super) clusters: ManagedClusters,
     /// Receives the configuration for remote clusters that are led.
-    pub(super) told: watch::Sender<Option<ToldRemotes>>,
+    pub(super) written: watch::Sender<Option<WrittenRemotes>>,
 }
 
 /// Starts to read remote clusters. `client` is that of the cluster that configures the mesh, if there is one.
@@ -94,7 +94,7 @@ pub(super) fn follow(
     metrics: &mut Registry,
     (stop, tasks): (&CancellationToken, &mut Tasks),
 ) -> Followed {
-    let (sender, told) = watch::channel(None);
+    let (sender, receiver) = watch::channel(None);
     let shown = ManagedClusters::default();
     let (settings, writing) = (&config.settings, &config.writing);
     let leading = Leading {
@@ -106,7 +106,7 @@ pub(super) fn follow(
         elects: writing.elects,
         objects: writing.published.clone(),
         webhooks: config.webhooks.clone(),
-        told,
+        written: receiver,
         scope: selected_namespaces(writing.only.clone(), push, stop, tasks),
         exports: writing.exports.then(|| stays_local(push)),
     };
@@ -126,7 +126,7 @@ pub(super) fn follow(
         stop: stop.clone(),
     };
     let synced = start(clusters, Source::of(config, client), stop, tasks);
-    Followed { synced, clusters: shown, told: sender }
+    Followed { synced, clusters: shown, written: sender }
 }
 
 /// Starts to read the clusters of a source. The receiver gets an event when the initial clusters were read, or have timed out.

@@ -14,9 +14,9 @@ pub(super) fn quarantined(context: &PushContext) -> BTreeMap<ObjectRef, ObjectRe
     let report = |one: &Arc<Quarantined>| ObjectReport {
         is_true: true,
         reason: "RefusedByProxies",
-        message: one.said.clone(),
+        message: one.message.clone(),
         warning: Some(
-            format!("Proxies reject the configuration of this object; the previous version is served: {}", one.said)
+            format!("Proxies reject the configuration of this object; the previous version is served: {}", one.message)
                 .into(),
         ),
     };

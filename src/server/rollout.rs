@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::agree::Agreed;
+use self::agree::Agreement;
 use self::prometheus::{Answer, Prometheus};
 use self::proxy_counts::{Members, ProxyCounts, Refusing, chosen, refusing};
 use self::shared::{MIN_STAGE, Shared};
@@ -40,14 +40,14 @@ use navarch_push::context::PushContext;
 use navarch_push::mesh_state::Change;
 use navarch_push::rollout::{Rollout, RolloutOrder, RolloutProgress};
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_status::KeptState;
+use navarch_status::SharedState;
 use navarch_xds::connections::{ConnectionInfo, Connections};
 pub(super) use start::start;
 
 /// Poll interval of the proxies' state.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Pause between polls, as a multiple of the duration of the last one.
-const REST_FACTOR: u32 = 19;
+const PAUSE_FACTOR: u32 = 19;
 /// Maximum number of concurrent rollouts; others wait. Each may split the proxies that share results.
 const AT_ONCE: usize = 16;
 /// Retry delay of a failed Prometheus query.
@@ -71,25 +71,25 @@ struct TrackedRollout {
     /// The result of Prometheus at this stage, and its time.
     query: Option<(Answer, Instant)>,
     /// Whether a query is in flight.
-    is_asked: bool,
+    is_queried: bool,
     /// Why it does not advance.
     reason: String,
 }
 
 /// A result of Prometheus, with its rollout and stage.
-type Answered = (ObjectRef, u64, Option<usize>, Answer);
+type QueryResult = (ObjectRef, u64, Option<usize>, Answer);
 
 /// The rollout controller.
 struct Work {
     push: PushHandle,
     connections: Arc<Connections>,
     known: BTreeMap<ObjectRef, TrackedRollout>,
-    told: watch::Sender<Arc<Rollouts>>,
+    status_sender: watch::Sender<Arc<Rollouts>>,
     prometheus: Arc<Prometheus>,
     /// State that is shared with other replicas; `None` with a single replica.
     shared: Option<Shared>,
     /// Queries to Prometheus: at most one per rollout.
-    asked: JoinSet<Answered>,
+    queries: JoinSet<QueryResult>,
 }
 
 impl Work {
@@ -103,7 +103,7 @@ impl Work {
             let event = async {
                 tokio::select! {
                     order = received.recv() => order,
-                    Some(answered) = self.asked.join_next() => {
+                    Some(answered) = self.queries.join_next() => {
                         self.note(answered.ok());
                         None
                     }
@@ -115,7 +115,7 @@ impl Work {
             let Some(order) = until(&stop, event).await else { return };
             let begun = Instant::now();
             let answered = match order {
-                Some((name, order, answer)) => Some((answer, self.carry_out(&name, order).await)),
+                Some((name, order, answer)) => Some((answer, self.run_command(&name, order).await)),
                 None => None,
             };
             if self.look().await.is_err() {
@@ -127,7 +127,7 @@ impl Work {
                 // The caller may have disconnected.
                 answer.send(outcome).ok();
             }
-            due = Instant::now() + POLL_INTERVAL.max(begun.elapsed() * REST_FACTOR);
+            due = Instant::now() + POLL_INTERVAL.max(begun.elapsed() * PAUSE_FACTOR);
         }
     }
 
@@ -143,7 +143,7 @@ impl Work {
             }
         }
         if context.rollouts.is_empty() {
-            self.tell(&context);
+            self.publish_status(&context);
             return Ok(());
         }
         let connections = self.connections.list();
@@ -151,16 +151,16 @@ impl Work {
         for (name, rollout) in &context.rollouts {
             self.follow(name, rollout, &connections);
             let held = match self.agree(name, (rollout, &context), &connections).await? {
-                Agreed::Done => continue,
-                Agreed::GoOn => None,
-                Agreed::Held(why) => Some(why),
+                Agreement::Done => continue,
+                Agreement::GoOn => None,
+                Agreement::Held(why) => Some(why),
             };
             match &rollout.progress {
                 RolloutProgress::Waiting if held.is_some() => self.note_reason(name, held.unwrap_or_default()),
                 RolloutProgress::Waiting if self.known.get(name).is_some_and(|known| known.is_paused) => {}
                 RolloutProgress::Waiting if under_way < AT_ONCE => {
                     under_way += 1;
-                    if self.decide(name, &context, KeptState::Stage { at: 0, paused: false }).await {
+                    if self.decide(name, &context, SharedState::Stage { at: 0, paused: false }).await {
                         self.enter(name, rollout, 0, &connections).await?;
                     }
                 }
@@ -174,7 +174,7 @@ impl Work {
                 }
             }
         }
-        self.tell(&self.push.context());
+        self.publish_status(&self.push.context());
         Ok(())
     }
 
@@ -197,7 +197,7 @@ impl Work {
             refusing: of_same.map_or_else(|| refusing(connections), |known| known.refusing.clone()),
             tally: ProxyCounts::default(),
             query: None,
-            is_asked: false,
+            is_queried: false,
             reason: String::new(),
         };
         self.known.insert(name.clone(), fresh);
@@ -216,7 +216,7 @@ impl Work {
         let (members, refusing) = (Members::of(rollout, connections), known.refusing.clone());
         let tally = self.push.inspect(move |inspect| members.tally(inspect, &object, &refusing)).await?;
         if let Some(shared) = &mut self.shared {
-            shared.say(name, tally.pending > 0).await;
+            shared.report_pending(name, tally.pending > 0).await;
         }
         let Some(known) = self.known.get(name) else { return Ok(()) };
         let (shares, least) =
@@ -229,7 +229,7 @@ impl Work {
             pending: tally.pending,
             refused: tally.refused.as_deref(),
             held,
-            query: asked(rollout, known),
+            query: query(rollout, known),
         };
         let next = next(&seen);
         if let Some(known) = self.known.get_mut(name) {
@@ -247,13 +247,13 @@ impl Work {
                 Ok(())
             }
             Next::Ask => {
-                self.ask(name, rollout);
+                self.query_prometheus(name, rollout);
                 Ok(())
             }
-            Next::Advance if self.decide(name, context, KeptState::Stage { at: at + 1, paused: false }).await => {
+            Next::Advance if self.decide(name, context, SharedState::Stage { at: at + 1, paused: false }).await => {
                 self.enter(name, rollout, at + 1, connections).await
             }
-            Next::Complete if self.decide(name, context, KeptState::Complete { since: Timestamp::now() }).await => {
+            Next::Complete if self.decide(name, context, SharedState::Complete { since: Timestamp::now() }).await => {
                 self.complete(name, rollout).await
             }
             Next::Advance | Next::Complete => Ok(()),
@@ -262,21 +262,21 @@ impl Work {
     }
 
     /// Starts a Prometheus query, unless one is in flight.
-    fn ask(&mut self, name: &ObjectRef, rollout: &Rollout) {
-        let Some(known) = self.known.get_mut(name).filter(|known| !known.is_asked) else { return };
+    fn query_prometheus(&mut self, name: &ObjectRef, rollout: &Rollout) {
+        let Some(known) = self.known.get_mut(name).filter(|known| !known.is_queried) else { return };
         let Some(query) = rollout.plan.query.clone() else { return };
-        known.is_asked = true;
+        known.is_queried = true;
         known.reason = "waits for Prometheus".to_owned();
         let (prometheus, name, serial, at) = (self.prometheus.clone(), name.clone(), known.serial, known.at);
-        self.asked.spawn(async move { (name, serial, at, prometheus.ask(&query).await) });
+        self.queries.spawn(async move { (name, serial, at, prometheus.query(&query).await) });
     }
 
     /// Applies a result of Prometheus, if it is still current.
-    fn note(&mut self, answered: Option<Answered>) {
+    fn note(&mut self, answered: Option<QueryResult>) {
         let Some((name, serial, at, answer)) = answered else { return };
         let known = self.known.get_mut(&name).filter(|known| (known.serial, known.at) == (serial, at));
         if let Some(known) = known {
-            known.is_asked = false;
+            known.is_queried = false;
             known.query = Some((answer, Instant::now()));
         }
     }
@@ -346,7 +346,7 @@ impl Work {
 }
 
 /// The result of a rollout's Prometheus query.
-fn asked<'a>(rollout: &Rollout, known: &'a TrackedRollout) -> Query<'a> {
+fn query<'a>(rollout: &Rollout, known: &'a TrackedRollout) -> Query<'a> {
     match (&rollout.plan.query, &known.query) {
         (None, _) => Query::None,
         (Some(_), None) => Query::Unasked,

@@ -18,7 +18,7 @@ use navarch_push::worker::{Ended, PushHandle};
 use navarch_security::api_server::ApiServer;
 use navarch_security::remote_servers::RemoteServers;
 use navarch_security::secret_access::{AccessReviewer, KEPT_NO, KEPT_YES};
-use navarch_xds::AccessQuestion;
+use navarch_xds::AccessRequest;
 
 /// Interval of the check for expired answers.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
@@ -37,7 +37,7 @@ struct Account {
 }
 
 /// A service account, and its remote cluster, if it is not in the config cluster.
-type Asker = (Option<ClusterId>, NamespacedName);
+type AccountKey = (Option<ClusterId>, NamespacedName);
 
 /// The checkers by cluster.
 struct Reviewers {
@@ -51,8 +51,8 @@ struct Reviewers {
 
 impl Reviewers {
     /// The account, with the cluster that its proxy names.
-    fn asked(&self, cluster: &str, account: NamespacedName) -> Asker {
-        let cluster = self.remotes.meant(cluster);
+    fn account_key(&self, cluster: &str, account: NamespacedName) -> AccountKey {
+        let cluster = self.remotes.resolve(cluster);
         (Some(cluster).filter(|cluster| !cluster.as_str().is_empty() && *cluster != self.cluster), account)
     }
 
@@ -64,7 +64,7 @@ impl Reviewers {
 }
 
 /// The access of an account, sent to the push thread.
-fn told((cluster, account): Asker, allowed: Option<bool>) -> Change {
+fn change((cluster, account): AccountKey, allowed: Option<bool>) -> Change {
     match cluster {
         None => Change::SecretReader(account, allowed),
         Some(cluster) => Change::Remote(cluster, RemoteChange::SecretReader(account, allowed)),
@@ -72,7 +72,7 @@ fn told((cluster, account): Asker, allowed: Option<bool>) -> Change {
 }
 
 /// Reviews in progress.
-type Reviews = JoinSet<(Asker, Result<bool, String>)>;
+type Reviews = JoinSet<(AccountKey, Result<bool, String>)>;
 
 /// Capacity of the request channel; streams block when it is full.
 const MAX_PENDING_REVIEWS: usize = 1024;
@@ -84,7 +84,7 @@ pub(super) fn start(
     push: &PushHandle,
     stop: &CancellationToken,
     tasks: &mut Tasks,
-) -> mpsc::Sender<AccessQuestion> {
+) -> mpsc::Sender<AccessRequest> {
     let (questions, inbox) = mpsc::channel(MAX_PENDING_REVIEWS);
     let cluster = push.context().mesh.settings.cluster_id.clone();
     let reviewer = Reviewers { own: Arc::new(ApiServer::new(client.clone())), cluster, remotes };
@@ -99,12 +99,8 @@ pub(super) fn start(
 ///
 /// # Errors
 /// If the push thread has stopped.
-async fn run(
-    reviewer: Reviewers,
-    mut questions: mpsc::Receiver<AccessQuestion>,
-    push: PushHandle,
-) -> Result<(), Ended> {
-    let mut accounts: BTreeMap<Asker, Account> = BTreeMap::new();
+async fn run(reviewer: Reviewers, mut questions: mpsc::Receiver<AccessRequest>, push: PushHandle) -> Result<(), Ended> {
+    let mut accounts: BTreeMap<AccountKey, Account> = BTreeMap::new();
     let mut reviews = Reviews::new();
     let mut round = tokio::time::interval(REFRESH_INTERVAL);
     loop {
@@ -118,20 +114,20 @@ async fn run(
                     conclude(&name, account, answer, &push).await?;
                 }
             }
-            _ = round.tick() => look_around(&mut accounts, &reviewer, &mut reviews, &push).await?,
+            _ = round.tick() => refresh_reviews(&mut accounts, &reviewer, &mut reviews, &push).await?,
         }
     }
 }
 
 /// Handles a request: it is answered at once, or when its review completes.
 fn take(
-    question: AccessQuestion,
-    accounts: &mut BTreeMap<Asker, Account>,
+    question: AccessRequest,
+    accounts: &mut BTreeMap<AccountKey, Account>,
     reviewer: &Reviewers,
     reviews: &mut Reviews,
 ) {
-    let AccessQuestion { cluster, account, interest, answered } = question;
-    let name = reviewer.asked(&cluster, account);
+    let AccessRequest { cluster, account, interest, answered } = question;
+    let name = reviewer.account_key(&cluster, account);
     if let Some(account) = accounts.get_mut(&name) {
         account.interests.push(interest);
         match account.allowed {
@@ -146,7 +142,7 @@ fn take(
 }
 
 /// Starts the review of an account.
-fn review(name: &Asker, reviewer: &Reviewers, reviews: &mut Reviews) {
+fn review(name: &AccountKey, reviewer: &Reviewers, reviews: &mut Reviews) {
     let (name, reviewer) = (name.clone(), reviewer.of(name.0.as_ref()));
     reviews.spawn(async move {
         let answer = match reviewer {
@@ -159,7 +155,7 @@ fn review(name: &Asker, reviewer: &Reviewers, reviews: &mut Reviews) {
 
 /// Applies an answer. If the review failed, the last answer stays; without one the answer is no.
 async fn conclude(
-    name: &Asker,
+    name: &AccountKey,
     account: &mut Account,
     answer: Result<bool, String>,
     push: &PushHandle,
@@ -177,7 +173,7 @@ async fn conclude(
     let allowed = answer.unwrap_or_else(|_| account.allowed.unwrap_or_default());
     account.allowed = Some(allowed);
     account.due = Some(Instant::now() + keep);
-    push.change(vec![told(name.clone(), Some(allowed))]).await?;
+    push.change(vec![change(name.clone(), Some(allowed))]).await?;
     for waiting in account.waiting.drain(..) {
         let _ = waiting.send(());
     }
@@ -185,8 +181,8 @@ async fn conclude(
 }
 
 /// Removes accounts without proxies, and reviews expired ones again.
-async fn look_around(
-    accounts: &mut BTreeMap<Asker, Account>,
+async fn refresh_reviews(
+    accounts: &mut BTreeMap<AccountKey, Account>,
     reviewer: &Reviewers,
     reviews: &mut Reviews,
     push: &PushHandle,
@@ -205,7 +201,7 @@ async fn look_around(
     }
     for name in gone {
         accounts.remove(&name);
-        push.change(vec![told(name, None)]).await?;
+        push.change(vec![change(name, None)]).await?;
     }
     Ok(())
 }
@@ -238,11 +234,11 @@ mod tests {
     }
 
     /// Asks, and waits for the answer.
-    async fn ask(questions: &mpsc::Sender<AccessQuestion>, interest: &Arc<()>) {
+    async fn ask(questions: &mpsc::Sender<AccessRequest>, interest: &Arc<()>) {
         let (answered, answer) = oneshot::channel();
         let account = NamespacedName::new("edge", "gw");
         questions
-            .send(AccessQuestion { cluster: Arc::from(""), account, interest: Arc::downgrade(interest), answered })
+            .send(AccessRequest { cluster: Arc::from(""), account, interest: Arc::downgrade(interest), answered })
             .await
             .unwrap();
         answer.await.unwrap();
@@ -281,7 +277,7 @@ mod tests {
         assert_eq!(known().await, Some(false));
         // Nobody is left who would care.
         let mut accounts = BTreeMap::from([(asked, account)]);
-        look_around(&mut accounts, &reviewers(), &mut Reviews::new(), &push).await.unwrap();
+        refresh_reviews(&mut accounts, &reviewers(), &mut Reviews::new(), &push).await.unwrap();
         assert!(accounts.is_empty());
         assert_eq!(known().await, None);
     }

@@ -33,7 +33,7 @@ use navarch_net::handshake::handshake;
 use navarch_net::log_limit::LogLimit;
 use navarch_net::port::Port;
 use navarch_net::stream::PortStream;
-use navarch_security::authenticate::{Credentials, Gatekeeper, certificate_expiry};
+use navarch_security::authenticate::{Authenticator, Credentials, certificate_expiry};
 use navarch_security::ca::Metrics;
 use navarch_security::ca::service::CertificateService;
 use navarch_security::serving::ServingTls;
@@ -55,7 +55,7 @@ pub(super) struct SecurePort {
     pub(super) port: Arc<Port>,
     pub(super) tls: ServingTls,
     /// Authenticates callers.
-    pub(super) gatekeeper: Arc<Gatekeeper>,
+    pub(super) authenticator: Arc<Authenticator>,
     /// The policy for streams (`XDS_AUTH`, `PILOT_ENABLE_XDS_IDENTITY_CHECK`).
     pub(super) policy: AuthPolicy,
     /// xDS.
@@ -89,7 +89,7 @@ impl ConnectionInfo for ClientIdentity {
 /// Authenticates callers, and applies a policy to the result.
 #[derive(Clone, Debug)]
 pub(super) struct Authentication {
-    pub(super) gatekeeper: Arc<Gatekeeper>,
+    pub(super) authenticator: Arc<Authenticator>,
     /// What happens to callers with and without an identity.
     pub(super) policy: AuthPolicy,
     /// The counter of rejected callers; `None` if the service counts them itself.
@@ -134,10 +134,10 @@ impl SecurePort {
         let refused = Some(self.certificates.metrics());
         let certificates = IstioCertificateServiceServer::new(self.certificates).max_decoding_message_size(MAX_REQUEST);
         let log = Arc::new(LogLimit::default());
-        let (gatekeeper, policy) = (self.gatekeeper.clone(), self.policy);
-        let of_streams = Authentication { gatekeeper, policy, refused: None, log: log.clone() };
-        let (gatekeeper, policy) = (self.gatekeeper, AuthPolicy::Known);
-        let authentication = Authentication { gatekeeper, policy, refused, log };
+        let (authenticator, policy) = (self.authenticator.clone(), self.policy);
+        let of_streams = Authentication { authenticator, policy, refused: None, log: log.clone() };
+        let (authenticator, policy) = (self.authenticator, AuthPolicy::Known);
+        let authentication = Authentication { authenticator, policy, refused, log };
         let certificates = AuthLayer { inner: certificates, authentication };
         let certificates = Counted { inner: certificates, metrics: self.call_metrics };
         let signing = self.signs.then_some(Certificates::NAME);
@@ -207,7 +207,7 @@ impl Authentication {
         let shown = shown.unwrap_or_else(|| ClientIdentity { peer, certificates: Arc::from([]) });
         let credentials =
             Credentials { peer: shown.peer, certificates: &shown.certificates, headers: request.headers() };
-        let admitted = self.gatekeeper.admit(credentials).await;
+        let admitted = self.authenticator.admit(credentials).await;
         let extensions = request.extensions_mut();
         extensions.insert(TcpConnectInfo { local_addr: None, remote_addr: shown.peer });
         match admitted {
@@ -220,8 +220,8 @@ impl Authentication {
             Err(_) if self.policy == AuthPolicy::Anyone => {}
             Err(unknown) => {
                 if let Some(metrics) = &self.refused {
-                    metrics.asked();
-                    metrics.stranger();
+                    metrics.count_request();
+                    metrics.count_unauthenticated();
                 }
                 if let Some(suppressed) = self.log.admit() {
                     let (peer, path) = (shown.peer.map(|peer| peer.to_string()), request.uri().path());

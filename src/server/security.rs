@@ -19,7 +19,7 @@ use navarch_pki::KeyType;
 use navarch_push::worker::PushHandle;
 use navarch_security::api_server::ApiServer;
 use navarch_security::authenticate::{
-    Gatekeeper, JwtAuthenticator, JwtRule, MeshSnapshot, SnapshotProvider, TokenReviews, TrustedNetworks,
+    Authenticator, JwtAuthenticator, JwtRule, MeshSnapshot, SnapshotProvider, TokenReviews, TrustedNetworks,
 };
 use navarch_security::ca::keeper::{self, KeeperConfig, RootKeeper, RotationCommands};
 use navarch_security::ca::root_store::{self, RootStore};
@@ -29,7 +29,7 @@ use navarch_security::ca::{
     Bundle, CurrentAuthority, Lifetimes, MeshRoots, Metrics, PluggedIn, Registration, RegistrationConfig,
 };
 use navarch_security::remote_servers::RemoteServers;
-use navarch_security::serving::{self, GivenFiles, ServerCertificate, ServerRequest, ServingConfig, ServingTls};
+use navarch_security::serving::{self, ConfiguredFiles, ServerCertificate, ServerRequest, ServingConfig, ServingTls};
 use navarch_security::tls_rules::TlsRules;
 use navarch_source::Fetcher;
 use navarch_status::ROOTS_KEY;
@@ -67,7 +67,7 @@ pub struct SecurityConfig {
     /// `EXTERNAL_CA`: signing for workloads by Kubernetes, if enabled.
     pub registration: Option<RegistrationConfig>,
     /// `--tls-cert-file`, `--tls-key-file`, `--ca-cert-file`: the server's own certificate, if given.
-    pub given: Option<GivenFiles>,
+    pub given: Option<ConfiguredFiles>,
     /// `PILOT_CERT_PROVIDER=k8s.io/<signer>`: the signer of the server's own certificate, if none is given.
     pub server_signer: Option<String>,
     /// The addresses that SPIFFE bundles may be fetched from.
@@ -299,19 +299,19 @@ async fn distributed(config: &SecurityConfig, names: Names<'_>, client: Option<&
 ///
 /// # Errors
 /// If `JWT_RULE` is invalid.
-pub(super) fn gatekeeper(
+pub(super) fn authenticator(
     config: &SecurityConfig,
     (client, remotes): (Option<&kube::Client>, RemoteServers),
     push: &PushHandle,
-) -> anyhow::Result<Arc<Gatekeeper>> {
+) -> anyhow::Result<Arc<Authenticator>> {
     let snapshots: Arc<dyn SnapshotProvider> = Arc::new(Snapshot(push.clone()));
     let jwt = config.jwt_rule.clone().map(JwtAuthenticator::new).transpose().map_err(anyhow::Error::msg)?;
     let reviews = client.map(|client| {
         let server = ApiServer::new(client.clone());
         TokenReviews::new(Arc::new(server), config.audiences.clone())
     });
-    let gatekeeper = Gatekeeper::new(snapshots, jwt, reviews, config.trusted_gateways.clone());
-    Ok(Arc::new(gatekeeper.with_remotes(remotes)))
+    let authenticator = Authenticator::new(snapshots, jwt, reviews, config.trusted_gateways.clone());
+    Ok(Arc::new(authenticator.with_remotes(remotes)))
 }
 
 /// Updates the metrics of certificate expiry.

@@ -9,12 +9,12 @@ use super::grpc_metrics::GrpcMetrics;
 use super::http::OpenHttpPort;
 use super::ports::OpenPort;
 use super::publishing::Published;
-use super::remotes::{HookRoots, ToldRemotes};
+use super::remotes::{HookRoots, WrittenRemotes};
 use super::secure::AuthPolicy;
 use super::{Config, Tasks, ended_unasked, spawn, write_back};
 use crate::admin::Certificates;
 use navarch_push::worker::PushHandle;
-use navarch_security::authenticate::Gatekeeper;
+use navarch_security::authenticate::Authenticator;
 use navarch_security::ca::{self, keeper::RotationCommands};
 use navarch_webhook::registration::Announcements;
 use navarch_webhook::{self, Webhooks};
@@ -27,7 +27,7 @@ pub(super) struct TlsPorts {
     /// Webhooks.
     pub(super) https: Option<OpenHttpPort>,
     /// Authenticates callers.
-    pub(super) gatekeeper: Arc<Gatekeeper>,
+    pub(super) authenticator: Arc<Authenticator>,
     /// xDS.
     pub(super) ads: Ads,
     /// The client of the Kubernetes API, if it is used.
@@ -40,7 +40,7 @@ pub(super) struct TlsPorts {
     /// The keeper of the CA's roots and the current certificates, once there is a CA.
     pub(super) kept: (Arc<OnceLock<RotationCommands>>, Arc<OnceLock<Certificates>>),
     /// Receives the configuration for remote clusters, once it is known.
-    pub(super) remotes: watch::Sender<Option<ToldRemotes>>,
+    pub(super) remotes: watch::Sender<Option<WrittenRemotes>>,
 }
 
 impl TlsPorts {
@@ -53,7 +53,7 @@ impl TlsPorts {
         tasks: &mut Tasks,
     ) -> anyhow::Result<()> {
         let (client, connections, injector) = (self.client.clone(), self.ads.connections(), self.hooks.injector());
-        let (mut told, to_remotes) = (ToldRemotes::default(), self.remotes.clone());
+        let (mut written, to_remotes) = (WrittenRemotes::default(), self.remotes.clone());
         if self.secure.is_some() || self.https.is_some() {
             // The mesh config contains the trust domain, on which every signed identity and the name of a new root
             // depend. Before it is known, no certificate may be issued; istiod also serves its ports after the first
@@ -62,10 +62,10 @@ impl TlsPorts {
                 synced = push.wait_synced() => synced?,
                 ended = tasks.join_next() => return Err(ended_unasked(ended)),
             }
-            told = self.open(config, push, stop, tasks).await?;
+            written = self.open(config, push, stop, tasks).await?;
         }
-        to_remotes.send_replace(Some(told.clone()));
-        write_back(client, told.published, config, (push, connections, injector), stop, tasks);
+        to_remotes.send_replace(Some(written.clone()));
+        write_back(client, written.published, config, (push, connections, injector), stop, tasks);
         Ok(())
     }
 
@@ -76,7 +76,7 @@ impl TlsPorts {
         push: &PushHandle,
         stop: &CancellationToken,
         tasks: &mut Tasks,
-    ) -> anyhow::Result<ToldRemotes> {
+    ) -> anyhow::Result<WrittenRemotes> {
         let namespace = &config.settings.system_namespace;
         let (replica, roots) = (&config.writing.identity, &config.writing.published.roots);
         let names = super::security::Names { namespace, replica, roots };
@@ -116,7 +116,7 @@ impl TlsPorts {
                 listener,
                 port,
                 tls: security.tls,
-                gatekeeper: self.gatekeeper,
+                authenticator: self.authenticator,
                 policy: AuthPolicy::of_streams(config.security.streams),
                 ads: self.ads,
                 certificates: security.certificates,
@@ -135,6 +135,6 @@ impl TlsPorts {
         let _ = certificates.set(Certificates { authority, serving });
         let revocations = config.security.publishes_revocations.then(|| security.authority.revocations());
         let published = config.security.signs.then_some(Published { roots, revocations });
-        Ok(ToldRemotes { published, webhooks })
+        Ok(WrittenRemotes { published, webhooks })
     }
 }

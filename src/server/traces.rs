@@ -125,7 +125,7 @@ impl Follower {
         for change in changes {
             self.seen = change.revision;
             let id = self.ids.trace();
-            if !self.sampler.takes(id) {
+            if !self.sampler.is_sampled(id) {
                 continue;
             }
             if self.open.len() < MAX_OPEN {
@@ -140,7 +140,7 @@ impl Follower {
     /// Updates the progress of changes, and sends the traces of completed ones; at shutdown, of all.
     fn look(&mut self, is_end: bool) {
         let Some(first) = self.open.front().map(|trace| trace.change.revision) else { return };
-        self.open.iter_mut().for_each(OpenTrace::begin_look);
+        self.open.iter_mut().for_each(OpenTrace::begin_count);
         self.connections.each_with_changes_since(first, |stream| {
             self.open.iter_mut().for_each(|trace| trace.see(&stream));
         });

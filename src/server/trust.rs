@@ -49,7 +49,7 @@ pub(super) struct Trust {
     /// When each is fetched next.
     due: BTreeMap<String, Instant>,
     /// The trust bundle in the snapshot.
-    told: TrustBundle,
+    published: TrustBundle,
 }
 
 impl Trust {
@@ -63,8 +63,8 @@ impl Trust {
         further: Option<PathBuf>,
         fetcher: Fetcher,
     ) -> Result<Self, Ended> {
-        let (fetched, due, told) = (Fetched::new(), BTreeMap::new(), TrustBundle::default());
-        let mut trust = Self { push, own, further, fetcher, fetched, due, told };
+        let (fetched, due, published) = (Fetched::new(), BTreeMap::new(), TrustBundle::default());
+        let mut trust = Self { push, own, further, fetcher, fetched, due, published };
         trust.publish(&trust.read_further()).await?;
         Ok(trust)
     }
@@ -116,15 +116,15 @@ impl Trust {
         let own = self.own.borrow().to_string() + further;
         let context = self.push.context();
         let bundle = trust_bundle::assemble(&own, &context.mesh.config.ca_certificates, &self.fetched);
-        if bundle == self.told {
+        if bundle == self.published {
             return Ok(());
         }
-        for fault in bundle.faults.difference(&self.told.faults) {
+        for fault in bundle.faults.difference(&self.published.faults) {
             tracing::warn!(%fault, "a root certificate is not trusted");
         }
         tracing::info!(roots = bundle.roots.len(), "the trust bundle changed");
         self.push.change(vec![Change::TrustBundle(bundle.roots.clone())]).await?;
-        self.told = bundle;
+        self.published = bundle;
         Ok(())
     }
 
@@ -138,7 +138,7 @@ impl Trust {
             if self.due.get(&endpoint).is_some_and(|due| *due > Instant::now()) {
                 continue;
             }
-            let wait = match self.ask(&endpoint).await {
+            let wait = match self.fetch_bundle(&endpoint).await {
                 Ok(roots) => {
                     let before = self.fetched.insert(endpoint.clone(), roots.clone());
                     is_new |= before != Some(roots);
@@ -155,7 +155,7 @@ impl Trust {
     }
 
     /// Fetches an endpoint. Its certificate is verified, whatever its URL.
-    async fn ask(&self, endpoint: &str) -> Result<Arc<[Arc<str>]>, String> {
+    async fn fetch_bundle(&self, endpoint: &str) -> Result<Arc<[Arc<str>]>, String> {
         let bare = endpoint.strip_prefix("https://").unwrap_or(endpoint);
         let text = |error: FetchError| error.to_string();
         let document = self.fetcher.document(&format!("https://{bare}"), FETCH_TIMEOUT).await.map_err(text)?;
@@ -193,9 +193,9 @@ fn lacking(open: &[ConnectionInfo], receipts: &Receipts, roots: &str) -> Vec<Mis
     }
     let mut missing = BTreeMap::new();
     for info in open {
-        let told = info.types.iter().find(|one| one.kind == ResourceType::ProxyConfig);
-        let why = match (told, &info.proxy.identity, info.peer) {
-            (Some(told), Some(_), _) => not_taken(told, &wanted),
+        let proxy_config = info.types.iter().find(|one| one.kind == ResourceType::ProxyConfig);
+        let why = match (proxy_config, &info.proxy.identity, info.peer) {
+            (Some(proxy_config), Some(_), _) => unacknowledged(proxy_config, &wanted),
             (None, Some(identity), Some(peer)) => {
                 // If two proxies cannot be distinguished, one of them may have been handed the roots.
                 let is_sure = callers.get(&(identity, peer.ip())) == Some(&1);
@@ -214,18 +214,18 @@ fn lacking(open: &[ConnectionInfo], receipts: &Receipts, roots: &str) -> Vec<Mis
 }
 
 /// Why a proxy with PCDS has not acknowledged the roots; `None` if it has.
-fn not_taken(told: &TypeInfo, wanted: &BTreeSet<Arc<str>>) -> Option<&'static str> {
-    if told.rejected.is_some() {
+fn unacknowledged(proxy_config: &TypeInfo, wanted: &BTreeSet<Arc<str>>) -> Option<&'static str> {
+    if proxy_config.rejected.is_some() {
         return Some("it rejected the roots");
     }
-    let acknowledged = match (&told.sent, &told.acked) {
+    let acknowledged = match (&proxy_config.sent, &proxy_config.acked) {
         (Some(sent), Some(acked)) => sent.nonce == acked.nonce,
         _ => false,
     };
     if !acknowledged {
         return Some("it has not acknowledged the roots");
     }
-    let all = told.resources.iter().flat_map(|sent| &sent.resources);
+    let all = proxy_config.resources.iter().flat_map(|sent| &sent.resources);
     let has: BTreeSet<Arc<str>> = all
         .filter_map(|resource| ProxyConfig::decode(resource.body.clone()).ok())
         .flat_map(|config| config.ca_certificates_pem)

@@ -10,7 +10,7 @@ use navarch_api::object::Kind;
 use navarch_push::proxy::{Locality, Proxy, ProxyKind};
 use navarch_push::worker::PushHandle;
 use navarch_status::{Claim, Registered, Registrar, RegistrationError, Workload, WorkloadHealth};
-use navarch_xds::{Admittance, Presence, Workloads};
+use navarch_xds::{AdmissionFuture, Presence, Workloads};
 
 /// Registers the WorkloadEntries of proxies of a WorkloadGroup.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) enum WorkloadRegistration {
 }
 
 impl Workloads for WorkloadRegistration {
-    fn connect(&self, proxy: &Arc<Proxy>, at: Timestamp) -> Admittance {
+    fn connect(&self, proxy: &Arc<Proxy>, at: Timestamp) -> AdmissionFuture {
         let Some(claim) = claim(proxy) else { return Box::pin(async { Ok(None) }) };
         match self {
             Self::Kubernetes { registrar, sidecars_take_hbone } => {
@@ -50,9 +50,9 @@ impl Workloads for WorkloadRegistration {
             }
             Self::Files { push } => {
                 let entry = workload(proxy, claim, false).entry();
-                let is_there = push.context().objects.get::<WorkloadEntry>(&entry).is_some();
+                let exists = push.context().objects.get::<WorkloadEntry>(&entry).is_some();
                 Box::pin(async move {
-                    if is_there {
+                    if exists {
                         return Ok(None);
                     }
                     Err(Status::failed_precondition(format!(
@@ -78,7 +78,7 @@ impl Presence for Entry {
 
 /// The workload of a proxy, if it has one. Public for fuzzing.
 #[must_use]
-pub fn would_register(proxy: &Proxy) -> Option<Workload> {
+pub fn registered_workload(proxy: &Proxy) -> Option<Workload> {
     claim(proxy).map(|claim| workload(proxy, claim, true))
 }
 

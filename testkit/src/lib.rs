@@ -4,6 +4,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "test code may use the clock and the environment, and spawn")]
 
+pub mod any_certificate;
 pub mod backend;
 pub mod bookshop;
 pub mod chart;
@@ -11,7 +12,6 @@ pub mod client;
 pub mod cluster;
 pub mod envoy;
 pub mod guard;
-pub mod gullible;
 pub mod helm;
 pub mod istio;
 pub mod joined;

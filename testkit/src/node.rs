@@ -223,7 +223,7 @@ impl Node {
     ///
     /// # Errors
     /// If the part does not exist.
-    pub fn revive(&self, part: &str) -> Result<()> {
+    pub fn restart(&self, part: &str) -> Result<()> {
         self.script("part", &["start", part])
     }
 

@@ -15,6 +15,6 @@ pub fn skip(why: &str) {
 
 /// Reports that a test did not run because an optional program is missing; allowed in CI, too.
 #[expect(clippy::print_stderr, reason = "a skipped test prints the reason")]
-pub fn leave_out(why: &str) {
+pub fn skip_test(why: &str) {
     eprintln!("skipped: {why}");
 }

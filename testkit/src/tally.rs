@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of printed failures.
-const TOLD: usize = 20;
+const MAX_PRINTED: usize = 20;
 
 /// Counts since the client's start. The difference of two ([`Tally::since`]) has the counts of a period.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -35,7 +35,7 @@ impl Tally {
             }
             Err(error) => {
                 self.failed += 1;
-                if self.failures.len() == TOLD {
+                if self.failures.len() == MAX_PRINTED {
                     self.failures.remove(0);
                 }
                 self.failures.push(format!("request {} to {host} failed after {took:?}: {error:#}", self.asked));
@@ -49,7 +49,7 @@ impl Tally {
         let count = |who: &String| before.answered.get(who).copied().unwrap_or_default();
         let answered = self.answered.iter().map(|(who, all)| (who.clone(), all.saturating_sub(count(who))));
         let failed = self.failed.saturating_sub(before.failed);
-        let told = usize::try_from(failed).unwrap_or(TOLD).min(self.failures.len());
+        let told = usize::try_from(failed).unwrap_or(MAX_PRINTED).min(self.failures.len());
         Self {
             asked: self.asked.saturating_sub(before.asked),
             answered: answered.filter(|(_, count)| *count > 0).collect(),

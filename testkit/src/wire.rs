@@ -15,7 +15,7 @@ const SLOW: Duration = Duration::from_millis(100);
 
 /// The state of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weather {
+pub enum LinkState {
     /// Everything passes.
     Fair,
     /// Each piece of at most 16 KiB is delayed by 100 ms.
@@ -31,7 +31,7 @@ pub enum Weather {
 pub struct Wire {
     /// The listen address.
     pub address: SocketAddr,
-    weather: Arc<watch::Sender<Weather>>,
+    weather: Arc<watch::Sender<LinkState>>,
     connections: Arc<watch::Sender<Connections>>,
     task: JoinHandle<()>,
 }
@@ -73,7 +73,7 @@ impl Wire {
     pub async fn start(server: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         let address = listener.local_addr()?;
-        let (sender, weather) = watch::channel(Weather::Fair);
+        let (sender, weather) = watch::channel(LinkState::Fair);
         let counts = Arc::new(watch::Sender::new(Connections::default()));
         let counted = counts.clone();
         let task = tokio::spawn(async move {
@@ -85,14 +85,14 @@ impl Wire {
                     let mut storm = weather.clone();
                     let forward = async move {
                         // A connection in the state `Silent` gets no response until the state changes.
-                        drop(weather.wait_for(|weather| *weather != Weather::Silent).await);
+                        drop(weather.wait_for(|weather| *weather != LinkState::Silent).await);
                         let Ok(far) = TcpStream::connect(server).await else { return };
                         let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
                         tokio::join!(copy(near_in, far_out, weather.clone()), copy(far_in, near_out, weather));
                     };
                     tokio::select! {
                         () = forward => {}
-                        _ = storm.wait_for(|weather| *weather == Weather::Storm) => {}
+                        _ = storm.wait_for(|weather| *weather == LinkState::Storm) => {}
                     }
                 });
             }
@@ -101,16 +101,16 @@ impl Wire {
     }
 
     /// Changes the state.
-    pub fn set(&self, weather: Weather) {
+    pub fn set(&self, weather: LinkState) {
         self.weather.send_replace(weather);
     }
 
     /// Cuts all connections, and allows new ones as soon as none is left.
     pub async fn cut(&self) {
-        self.set(Weather::Storm);
+        self.set(LinkState::Storm);
         // It is never closed, as its sender is in `self`.
         drop(self.connections.subscribe().wait_for(|count| count.open == 0).await);
-        self.set(Weather::Fair);
+        self.set(LinkState::Fair);
     }
 
     /// Number of connections so far: a client that detects a broken one opens another.
@@ -124,17 +124,17 @@ impl Wire {
 async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    mut weather: watch::Receiver<Weather>,
+    mut weather: watch::Receiver<LinkState>,
 ) {
     let mut buffer = vec![0_u8; 64 * 1024];
     loop {
-        let is_slow = *weather.borrow() == Weather::Slow;
+        let is_slow = *weather.borrow() == LinkState::Slow;
         let room = if is_slow { buffer.len() / 4 } else { buffer.len() };
         let Ok(count) = from.read(buffer.get_mut(..room).unwrap_or_default()).await else { break };
         if is_slow {
             tokio::time::sleep(SLOW).await;
         }
-        if weather.wait_for(|weather| *weather != Weather::Silent).await.is_err() {
+        if weather.wait_for(|weather| *weather != LinkState::Silent).await.is_err() {
             return;
         }
         let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else { break };

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use navarch::agent::local_http::Question;
+use navarch::agent::local_http::LocalRequest;
 use navarch_testkit::usage::usage;
 use navarch_testkit::{envoy, ports};
 use serde_json::{Value, json};
@@ -135,13 +135,13 @@ impl Pod {
 
     /// Status and body of a page.
     pub(crate) async fn get(&self, port: u16, path: &str) -> Result<(u16, String)> {
-        let answer = Question::get("127.0.0.1", port, path, Duration::from_secs(5)).ask().await?;
+        let answer = LocalRequest::get("127.0.0.1", port, path, Duration::from_secs(5)).send().await?;
         Ok((answer.status.as_u16(), String::from_utf8_lossy(&answer.body).into_owned()))
     }
 
     /// Has something done.
     pub(crate) async fn post(&self, port: u16, path: &str) -> Result<()> {
-        let answer = Question::post("127.0.0.1", port, path, Duration::from_secs(5)).ask().await?;
+        let answer = LocalRequest::post("127.0.0.1", port, path, Duration::from_secs(5)).send().await?;
         ensure!(answer.status == 200, "{path}: {}", answer.status);
         Ok(())
     }

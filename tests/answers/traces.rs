@@ -27,11 +27,11 @@ use crate::{bookshop, edited};
 
 /// What a collector has got: requests with the header `x-key`.
 #[derive(Clone, Default)]
-struct Got(Arc<Mutex<Vec<(String, ExportTraceServiceRequest)>>>);
+struct ReceivedTraces(Arc<Mutex<Vec<(String, ExportTraceServiceRequest)>>>);
 
 /// A collector. It goes when dropped.
 struct Collector {
-    got: Got,
+    got: ReceivedTraces,
     address: SocketAddr,
     task: JoinHandle<()>,
 }
@@ -43,7 +43,7 @@ impl Drop for Collector {
 }
 
 #[tonic::async_trait]
-impl TraceService for Got {
+impl TraceService for ReceivedTraces {
     async fn export(
         &self,
         request: Request<ExportTraceServiceRequest>,
@@ -58,7 +58,7 @@ impl Collector {
     /// One of gRPC.
     async fn grpc() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (got, address) = (Got::default(), listener.local_addr().unwrap());
+        let (got, address) = (ReceivedTraces::default(), listener.local_addr().unwrap());
         let service = TraceServiceServer::new(got.clone());
         let task = tokio::spawn(async move {
             let server = tonic::transport::Server::builder().add_service(service);
@@ -70,7 +70,7 @@ impl Collector {
     /// One of HTTP.
     async fn http() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (got, address) = (Got::default(), listener.local_addr().unwrap());
+        let (got, address) = (ReceivedTraces::default(), listener.local_addr().unwrap());
         let taken = got.clone();
         let export = move |headers: HeaderMap, body: Bytes| async move {
             assert_eq!(headers["content-type"], "application/x-protobuf");

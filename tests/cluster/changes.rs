@@ -104,7 +104,7 @@ pub(crate) async fn the_api_server_is_away(mesh: &Mesh, watched: &mut Watched) -
     wait::until("the API server is away", || async { mesh.node.kubectl(&["get", "namespaces"]).is_err() }).await;
     watched.count_lost("API server away", seconds(10)).await?;
     ensure!(mesh.node.kubectl(&["get", "namespaces"]).is_err(), "the API server is away still");
-    mesh.node.revive("apiserver")?;
+    mesh.node.restart("apiserver")?;
     wait::until("the API server is back", || async { mesh.node.kubectl(&["get", "--raw", "/readyz"]).is_ok() }).await;
     split(mesh, 0)?;
     all_see(mesh, "v1").await?;

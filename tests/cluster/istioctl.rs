@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use navarch_testkit::bookshop::pods;
 use navarch_testkit::istio::{self, Istioctl, NO_ISTIOCTL, istioctl, rows};
 use navarch_testkit::mesh::{self, Mesh};
-use navarch_testkit::skip::leave_out;
+use navarch_testkit::skip::skip_test;
 use navarch_testkit::wait::until;
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ struct Tool<'a> {
 /// Everything that istioctl asks of a control plane, its proxies and the cluster is answered as istiod's is.
 pub(crate) async fn istioctl_sees_an_istiod(mesh: &Mesh) -> Result<()> {
     let Some(program) = istioctl() else {
-        leave_out(NO_ISTIOCTL);
+        skip_test(NO_ISTIOCTL);
         return Ok(());
     };
     let istiod = pod_of(mesh, mesh::NAMESPACE, "app=istiod")?;

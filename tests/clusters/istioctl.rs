@@ -1,7 +1,7 @@
 //! `istioctl remote-clusters` on one of two clusters that read each other, where `scripts/istioctl` has built istioctl.
 
 use anyhow::{Result, ensure};
-use navarch_testkit::skip::leave_out;
+use navarch_testkit::skip::skip_test;
 use navarch_testkit::{istio, joined, mesh};
 
 use crate::pair::Pair;
@@ -9,7 +9,7 @@ use crate::pair::Pair;
 /// On each node istioctl lists its own cluster, which has no Secret, and the other one, as synced.
 pub(crate) fn remote_clusters(pair: &Pair) -> Result<()> {
     let Some(program) = istio::istioctl() else {
-        leave_out(istio::NO_ISTIOCTL);
+        skip_test(istio::NO_ISTIOCTL);
         return Ok(());
     };
     for side in pair.sides() {

@@ -21,9 +21,9 @@ const LEAVING: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What the control planes of both sides say, when it is asked for.
-struct Said<'a>(&'a Pair);
+struct PairStatus<'a>(&'a Pair);
 
-impl fmt::Debug for Said<'_> {
+impl fmt::Debug for PairStatus<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.said())
     }
@@ -81,7 +81,7 @@ impl Pair {
 
     /// Waits until something is so; in the text of the failure is what the control planes said last.
     pub(crate) async fn until(&self, what: &str, condition: impl AsyncFn() -> bool) {
-        let look = async || if condition().await { Ok(()) } else { Err(Said(self)) };
+        let look = async || if condition().await { Ok(()) } else { Err(PairStatus(self)) };
         until_some(what, look).await;
     }
 

@@ -120,7 +120,7 @@ pub(crate) async fn the_secret_is_rotated_and_removed(pair: &Pair, shop: &mut Sh
     shop.answered("another token", [(west, &[east]), (east, &[east])]).await?;
 
     // A client knows a service by its own cluster's DNS.
-    let news = |side: &Side| pods::saying(NAMESPACE, "news", side.name);
+    let news = |side: &Side| pods::with_response(NAMESPACE, "news", side.name);
     let is_service = |object: &Value| object["kind"] == "Service";
     west.mesh.apply(&news(west).into_iter().filter(is_service).collect::<Vec<_>>())?;
     east.mesh.apply(&news(east))?;

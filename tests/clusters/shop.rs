@@ -31,7 +31,7 @@ impl Shop {
             let labels = json!({"istio-injection": "enabled"});
             let metadata = json!({"name": NAMESPACE, "labels": labels});
             side.mesh.apply(&[json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})])?;
-            side.mesh.apply(&pods::saying(NAMESPACE, SERVICE, side.name))?;
+            side.mesh.apply(&pods::with_response(NAMESPACE, SERVICE, side.name))?;
             side.mesh.rolled_out(NAMESPACE)?;
             side.mesh.client(NAMESPACE, "shopper", RATE, &[format!("{SERVICE}:9080/{SERVICE}/")])
         })?;

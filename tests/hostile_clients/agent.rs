@@ -30,7 +30,7 @@ fn kubelet_and_loopback_reach_the_agent_while_others_hold_its_port() -> Result<(
 
 /// What an attacker does with a connection.
 #[derive(Clone, Copy)]
-enum Habit {
+enum AttackKind {
     /// Nothing at all.
     Silent,
     /// Asks for a large page, and does not read it.
@@ -42,7 +42,7 @@ async fn probes() -> Result<()> {
     let mut pod = Pod::start(&server, &[])?;
     pod.wait_ready().await?;
     let port = SocketAddr::from((SERVER, pod.status));
-    for (name, habit) in [("silent", Habit::Silent), ("slow", Habit::Slow)] {
+    for (name, habit) in [("silent", AttackKind::Silent), ("slow", AttackKind::Slow)] {
         let (_, metrics) = page(client(6, 1), port, "/stats/prometheus", &[]).await?;
         let before = rejected(&metrics, "status")?;
         let series = [Arc::new(Series::default()), Arc::new(Series::default())];
@@ -81,7 +81,7 @@ async fn probes() -> Result<()> {
 }
 
 /// 200 connections from one address, opened again when they are closed.
-async fn hold(to: SocketAddr, habit: Habit, time: Duration) -> Result<String> {
+async fn hold(to: SocketAddr, habit: AttackKind, time: Duration) -> Result<String> {
     let end = Instant::now() + time;
     let mut attackers = JoinSet::new();
     for _ in 0..200 {
@@ -97,12 +97,12 @@ async fn hold(to: SocketAddr, habit: Habit, time: Duration) -> Result<String> {
 }
 
 /// One connection, until the agent ends it.
-async fn connection(to: SocketAddr, habit: Habit) -> Result<()> {
+async fn connection(to: SocketAddr, habit: AttackKind) -> Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(4096)?;
     socket.bind(SocketAddr::from((client(66, 9), 0)))?;
     let mut stream = socket.connect(to).await?;
-    if let Habit::Slow = habit {
+    if let AttackKind::Slow = habit {
         let request = "GET /stats/prometheus HTTP/1.1\r\nhost: a\r\n\r\n".repeat(20);
         stream.write_all(request.as_bytes()).await?;
         loop {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use anyhow::{Context as _, Result, ensure};
 use hyper_util::rt::TokioIo;
-use navarch_testkit::gullible;
+use navarch_testkit::any_certificate;
 use navarch_testkit::skip::skip;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustls::ClientConfig;
@@ -85,7 +85,7 @@ pub(crate) async fn connect(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStr
 
 /// TLS that believes any server, with this protocol.
 pub(crate) fn tls_config(protocol: &str) -> Arc<ClientConfig> {
-    let mut config = gullible::client_config().unwrap();
+    let mut config = any_certificate::client_config().unwrap();
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     Arc::new(config)
 }

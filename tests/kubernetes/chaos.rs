@@ -9,7 +9,7 @@ use navarch_proto::istio::v1::auth::IstioCertificateRequest;
 use navarch_proto::istio::v1::auth::istio_certificate_service_client::IstioCertificateServiceClient;
 use navarch_testkit::cluster::{Cluster, Writer};
 use navarch_testkit::navarch::Navarch;
-use navarch_testkit::wire::{Weather, Wire};
+use navarch_testkit::wire::{LinkState, Wire};
 use navarch_testkit::{envoy, skip};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ async fn a_paused_or_slow_api_server_loses_nothing() -> Result<()> {
     edge::expect("a", 202).await;
     println!("chaos: API server paused for 5 s: in step {:?} after it goes on", thawed.elapsed());
 
-    wire.set(Weather::Slow);
+    wire.set(LinkState::Slow);
     let slowed = Instant::now();
     for status in 203..=206 {
         edge.answer("a", status).await?;

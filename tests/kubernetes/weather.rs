@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use navarch_testkit::cluster::Cluster;
 use navarch_testkit::navarch::Navarch;
 use navarch_testkit::wait;
-use navarch_testkit::wire::{Weather, Wire};
+use navarch_testkit::wire::{LinkState, Wire};
 use serde_json::json;
 
 use super::edge::{self, Edge};
@@ -21,7 +21,7 @@ async fn broken_and_silent_connections_lose_nothing() -> Result<()> {
     let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &["--kubernetes-idle-timeout=2s"], &[]).await?;
     let gateway = edge::start_gateway(navarch.xds).await?;
     edge::expect("a", 201).await;
-    for (weather, name) in [(Weather::Storm, "broken"), (Weather::Silent, "silent")] {
+    for (weather, name) in [(LinkState::Storm, "broken"), (LinkState::Silent, "silent")] {
         for round in 0..3_u16 {
             let status = 210 + round;
             let begun = wire.begun();
@@ -33,7 +33,7 @@ async fn broken_and_silent_connections_lose_nothing() -> Result<()> {
             edge.writer.delete(&edge::answer("gone", 299)).await?;
             ensure!(navarch.is_ready().await, "a {name} connection does not make it unready");
             ensure!(edge::ask("a").await != 0, "what was read is served on");
-            wire.set(Weather::Fair);
+            wire.set(LinkState::Fair);
             let took = edge::expect("a", status).await;
             edge::expect("gone", 404).await;
             println!("{name} connection: in step {took:?} after it was mended");

@@ -201,7 +201,7 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
     let node = format!("{kind}~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local");
     let mut proxy = Proxy::parse(&node, metadata, locality).unwrap();
     proxy.identity = Identity::parse(&format!("spiffe://cluster.local/ns/{namespace}/sa/default")).ok();
-    proxy.takes_deltas = true;
+    proxy.uses_delta = true;
     if n == 4 {
         proxy.extensions = Some(Arc::default());
     }

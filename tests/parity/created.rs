@@ -13,7 +13,7 @@ use navarch::api::object::NamespacedName;
 use navarch::api::yaml::{self, Schema};
 use navarch::cli::environment;
 use navarch::status::NamespaceScope;
-use navarch::status::gateways::{GatewayControllerSettings, Plan, Source, World};
+use navarch::status::gateways::{ClusterState, GatewayControllerSettings, Plan, Source};
 use navarch::webhook::inject::{Injector, InjectorInputs};
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ pub(crate) fn made(case: &Case, objects: &[Value]) -> Result<BTreeMap<String, Va
         None => mesh,
     };
     let injector = injector(&settings, mesh)?;
-    let mut world = World::new(settings, NamespaceScope::default());
+    let mut world = ClusterState::new(settings, NamespaceScope::default());
     for object in objects {
         let read: DynamicObject = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
         let is_tag = object["metadata"]["labels"].get("istio.io/tag").is_some();

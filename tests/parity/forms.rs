@@ -50,7 +50,7 @@ fn tables(
     let mut metadata = proxy.metadata();
     metadata["FINE_GRAINED_ROUTES"] = fine_grained.into();
     let parsed = Proxy::parse(&proxy.node_id(), metadata, Locality::parse(proxy.locality()));
-    let parsed = Proxy { takes_deltas: true, ..parsed.map_err(|error| error.to_string())? };
+    let parsed = Proxy { uses_delta: true, ..parsed.map_err(|error| error.to_string())? };
     let id = engine.connect(Arc::new(parsed), Arc::new(Ignore));
     let mut ask = |kind, wildcard| {
         engine.subscribe(id, kind, Interest { wildcard, names: Arc::new(names.clone()) });

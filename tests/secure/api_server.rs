@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use navarch::api::object::NamespacedName;
 use navarch::pki::KeyType;
 use navarch::security::api_server::ApiServer;
-use navarch::security::authenticate::{Credentials, Gatekeeper, TokenReviews, TrustedNetworks};
+use navarch::security::authenticate::{Authenticator, Credentials, TokenReviews, TrustedNetworks};
 use navarch::security::ca::keeper::{self, KeeperConfig, RotationCommand};
 use navarch::security::ca::root_store::{self, RootStore};
 use navarch::security::ca::rotation::{Missing, Phase, RotationRules};
@@ -34,12 +34,12 @@ async fn token(cluster: &Cluster, audience: &str) -> Result<String> {
 }
 
 /// Who a token makes its bearer.
-async fn admit(gatekeeper: &Gatekeeper, token: &str) -> Result<String, String> {
+async fn admit(authenticator: &Authenticator, token: &str) -> Result<String, String> {
     let headers = HeaderMap::from_iter([(
         tonic::codegen::http::header::AUTHORIZATION,
         format!("Bearer {token}").parse().unwrap(),
     )]);
-    let admitted = gatekeeper.admit(Credentials { peer: None, certificates: &[], headers: &headers }).await;
+    let admitted = authenticator.admit(Credentials { peer: None, certificates: &[], headers: &headers }).await;
     admitted.map(|caller| caller.identities[0].to_string()).map_err(|unknown| unknown.to_string())
 }
 
@@ -54,15 +54,15 @@ async fn the_api_server_reviews_tokens_and_secret_access_and_stores_the_root() -
     let client = cluster.client().await?;
 
     let reviews = TokenReviews::new(Arc::new(ApiServer::new(client.clone())), vec!["istio-ca".into()]);
-    let gatekeeper = Gatekeeper::new(Arc::new(Mesh), None, Some(reviews), TrustedNetworks::default());
+    let authenticator = Authenticator::new(Arc::new(Mesh), None, Some(reviews), TrustedNetworks::default());
     let good = token(&cluster, "istio-ca").await?;
     for _ in 0..2 {
-        let found = admit(&gatekeeper, &good).await;
+        let found = admit(&authenticator, &good).await;
         ensure!(found == Ok("spiffe://cluster.local/ns/shop/sa/web".to_owned()), "{found:?}");
     }
-    let foreign = admit(&gatekeeper, &token(&cluster, "somebody-else").await?).await;
+    let foreign = admit(&authenticator, &token(&cluster, "somebody-else").await?).await;
     ensure!(foreign.is_err(), "{foreign:?}");
-    let forged = admit(&gatekeeper, &format!("{good}x")).await;
+    let forged = admit(&authenticator, &format!("{good}x")).await;
     ensure!(forged.is_err(), "{forged:?}");
 
     let access = ApiServer::new(client.clone());

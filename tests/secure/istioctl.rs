@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::cluster::Cluster;
 use navarch_testkit::istio::{self, Istioctl};
-use navarch_testkit::skip::leave_out;
+use navarch_testkit::skip::skip_test;
 use navarch_testkit::wait::{until_some, wanted};
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ fn run(program: &Istioctl, server: &Server, folder: &Path, words: &[&str]) -> Re
 #[tokio::test(flavor = "multi_thread")]
 async fn istioctl_itself_sees_no_difference() -> Result<()> {
     let Some(program) = istio::istioctl() else {
-        leave_out(istio::NO_ISTIOCTL);
+        skip_test(istio::NO_ISTIOCTL);
         return Ok(());
     };
     let server = Server::with_variables(MESH, "POD_NAME=istiod-1").await?;
@@ -85,7 +85,7 @@ const POD: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\
 #[tokio::test(flavor = "multi_thread")]
 async fn proxy_status_matches_only_for_a_proxy_with_the_sent_configuration() -> Result<()> {
     let Some(program) = istio::istioctl() else {
-        leave_out(istio::NO_ISTIOCTL);
+        skip_test(istio::NO_ISTIOCTL);
         return Ok(());
     };
     let cluster = Cluster::start().await?;

@@ -8,7 +8,7 @@ use navarch_testkit::cluster::Cluster;
 use navarch_testkit::navarch::{Addresses, Navarch};
 use navarch_testkit::ports;
 use navarch_testkit::process::Process;
-use navarch_testkit::skip::leave_out;
+use navarch_testkit::skip::skip_test;
 use navarch_testkit::wait::until;
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
@@ -128,7 +128,7 @@ fn make_ca(folder: &Path) -> Result<[String; 2]> {
 #[tokio::test(flavor = "multi_thread")]
 async fn istiod_reads_navarch_and_navarch_reads_istiod() -> Result<()> {
     let Some(program) = program() else {
-        leave_out("scripts/istiod builds istiod");
+        skip_test("scripts/istiod builds istiod");
         return Ok(());
     };
     let cluster = Cluster::start().await?;

@@ -1,7 +1,7 @@
 //! Conditions about ambient mode: of built-in objects and of Istio's.
 
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
-use navarch::status::{ObjectStatuses, Responsibility, Share, WantedStatus, WantedStatuses};
+use navarch::status::{DesiredStatus, DesiredStatuses, ObjectStatuses, Responsibility, Share};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +15,7 @@ const PATHS: [(Kind, &str); 2] = [
 ];
 
 /// What both should be told: a condition of this status, or that they do not have it.
-fn wanted(status: Option<&str>) -> WantedStatuses {
+fn wanted(status: Option<&str>) -> DesiredStatuses {
     let one = |kind| {
         let mut condition =
             json!({ "type": "istio.io/WaypointBound", "status": status, "reason": "R", "message": "m" });
@@ -28,7 +28,7 @@ fn wanted(status: Option<&str>) -> WantedStatuses {
             None => json!({ "conditions": [], "withoutConditions": ["istio.io/WaypointBound"] }),
         };
         let object = ObjectRef { kind, name: NamespacedName::new("default", "behind") };
-        (object, WantedStatus::from(status.to_string()))
+        (object, DesiredStatus::from(status.to_string()))
     };
     PATHS.into_iter().map(|(kind, _)| one(kind)).collect()
 }
@@ -71,7 +71,7 @@ pub(crate) async fn conditions_stand_beside_those_of_others_and_go(deployed: &De
         deployed.cluster.call("PATCH", &path, "application/merge-patch+json", &patch).await.unwrap();
     }
 
-    let (tell, told) = watch::channel(WantedStatuses::new());
+    let (tell, told) = watch::channel(DesiredStatuses::new());
     let stop = CancellationToken::new();
     let cluster = deployed.as_navarch().await;
     let (controllers, responsibility) = (Vec::new(), Responsibility::All);

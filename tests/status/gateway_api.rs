@@ -1,7 +1,7 @@
 //! Status of the Gateway API's objects.
 
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
-use navarch::status::{ObjectStatuses, Responsibility, RevisionObjects, Share, WantedStatus, WantedStatuses};
+use navarch::status::{DesiredStatus, DesiredStatuses, ObjectStatuses, Responsibility, RevisionObjects, Share};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -34,14 +34,14 @@ fn definition() -> Value {
 }
 
 /// What the route should be told.
-fn wanted(accepted: &str) -> WantedStatuses {
+fn wanted(accepted: &str) -> DesiredStatuses {
     let status = json!({ "parents": [{
         "parentRef": { "group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "web" },
         "controllerName": "istio.io/gateway-controller",
         "conditions": [{ "type": "Accepted", "status": accepted, "reason": "R", "message": "m", "observedGeneration": 1 }],
     }] });
     let object = ObjectRef { kind: Kind::HttpRoute, name: NamespacedName::new("default", "r") };
-    WantedStatuses::unit(object, WantedStatus::from(status.to_string()))
+    DesiredStatuses::unit(object, DesiredStatus::from(status.to_string()))
 }
 
 /// The entries of the route's status, as `controller=accepted`.
@@ -76,7 +76,7 @@ pub(crate) async fn is_written_next_to_that_of_other_controllers_and_repaired(de
     };
     patch(json!({ "parents": [theirs] })).await;
 
-    let (tell, told) = watch::channel(WantedStatuses::new());
+    let (tell, told) = watch::channel(DesiredStatuses::new());
     let stop = CancellationToken::new();
     let task = writes(deployed, told, Responsibility::All, &stop).await;
     tell.send_replace(wanted("False"));
@@ -101,7 +101,7 @@ pub(crate) async fn is_written_next_to_that_of_other_controllers_and_repaired(de
 /// Starts what writes statuses.
 async fn writes(
     deployed: &Deployed,
-    wanted: watch::Receiver<WantedStatuses>,
+    wanted: watch::Receiver<DesiredStatuses>,
     responsibility: Responsibility,
     stop: &CancellationToken,
 ) -> JoinHandle<()> {

@@ -65,14 +65,14 @@ async fn token(deployed: &Deployed, account: &str) -> String {
 
 /// What a proxy shows.
 #[derive(Clone)]
-struct Papers {
+struct Credentials {
     /// Holds roots and tokens.
     folder: PathBuf,
     /// The service account whose token it shows.
     account: &'static str,
 }
 
-impl Papers {
+impl Credentials {
     /// Has a token made for a service account of the machines' namespace.
     async fn issue(deployed: &Deployed, folder: &Path, account: &'static str) -> Self {
         std::fs::write(folder.join(account), token(deployed, account).await).unwrap();
@@ -103,7 +103,7 @@ struct Machine {
 
 impl Machine {
     /// Opens a stream over TLS with these papers, or in plain text without, and waits for the first answer.
-    async fn open(server: SocketAddr, papers: Option<&Papers>, metadata: &Value) -> Result<Self, Status> {
+    async fn open(server: SocketAddr, papers: Option<&Credentials>, metadata: &Value) -> Result<Self, Status> {
         let (requests, outgoing) = mpsc::channel(8);
         let locality = Locality { region: "north".to_owned(), zone: "n1".to_owned(), ..Locality::default() };
         let node = Node {
@@ -137,7 +137,7 @@ impl Machine {
     }
 
     /// Why no stream could be opened.
-    async fn refused(server: SocketAddr, papers: Option<&Papers>, metadata: &Value) -> (Code, String) {
+    async fn refused(server: SocketAddr, papers: Option<&Credentials>, metadata: &Value) -> (Code, String) {
         match Self::open(server, papers, metadata).await {
             Ok(_) => panic!("not refused"),
             Err(status) => (status.code(), status.message().to_owned()),
@@ -225,8 +225,8 @@ pub(crate) async fn follows_proxies(deployed: &Deployed) {
     let is_pem = |text: Option<String>| text.is_some_and(|text| text.starts_with("-----BEGIN CERTIFICATE-----"));
     until("the roots are written", async || is_pem(root().await)).await;
     std::fs::write(folder.path().join("root.pem"), root().await.unwrap()).unwrap();
-    let vm = Papers::issue(deployed, folder.path(), "vm").await;
-    let other = Papers::issue(deployed, folder.path(), "other").await;
+    let vm = Credentials::issue(deployed, folder.path(), "vm").await;
+    let other = Credentials::issue(deployed, folder.path(), "other").await;
     strangers_are_refused(deployed, &first, &vm, &other).await;
     one_registers_and_moves(deployed, &first, &vm).await;
     an_entry_of_a_user_gets_a_health_condition(deployed, &first, &vm).await;
@@ -236,7 +236,7 @@ pub(crate) async fn follows_proxies(deployed: &Deployed) {
 }
 
 /// Who may not be the entry, or has none to be. None of them has the API server asked.
-async fn strangers_are_refused(deployed: &Deployed, server: &Replica, vm: &Papers, other: &Papers) {
+async fn strangers_are_refused(deployed: &Deployed, server: &Replica, vm: &Credentials, other: &Credentials) {
     let group = |name: &str| json!({ "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": name });
     let named = |name: &str| json!({ "NAMESPACE": "vms", "WORKLOAD_ENTRY": name });
     for metadata in [group("web"), group("none"), named("none")] {
@@ -270,7 +270,7 @@ async fn strangers_are_refused(deployed: &Deployed, server: &Replica, vm: &Paper
 }
 
 /// A machine registers, is well or not, moves to another control plane, and goes.
-async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Papers) {
+async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Credentials) {
     const NAME: &str = "web-10.9.0.7-lan";
     const MARKER: &str = "web-10.9.0.7-marker";
     let metadata = json!({
@@ -333,7 +333,7 @@ async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Pape
 
 /// A control plane that crashes together with the machine leaves an entry behind, which says that the machine is connected; others
 /// take it away once no connection can be so old.
-async fn an_entry_left_by_a_crash_is_deleted(deployed: &Deployed, vm: &Papers) {
+async fn an_entry_left_by_a_crash_is_deleted(deployed: &Deployed, vm: &Credentials) {
     const NAME: &str = "web-10.9.0.7-lan";
     let metadata = json!({ "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": "web", "NETWORK": "lan" });
     let crashing = Replica::start(deployed, "crashing").await;
@@ -369,7 +369,7 @@ async fn an_entry_left_by_a_crash_is_deleted(deployed: &Deployed, vm: &Papers) {
 }
 
 /// An entry that people wrote stays, but for what was said of its health.
-async fn an_entry_of_a_user_gets_a_health_condition(deployed: &Deployed, server: &Replica, vm: &Papers) {
+async fn an_entry_of_a_user_gets_a_health_condition(deployed: &Deployed, server: &Replica, vm: &Credentials) {
     let written = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry",
         "metadata": {

@@ -11,7 +11,7 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 use crate::mesh::Mesh;
-use crate::rbac::{self, Asked, Request};
+use crate::rbac::{self, Request, TestRequest};
 
 /// The names of the mesh's trust domain: one is as good as the other.
 const OWN_DOMAINS: [&str; 2] = ["cluster.local", "old.local"];
@@ -91,7 +91,7 @@ fn principal_fits(pattern: &str, identity: &str) -> bool {
 /// What a value is asked of.
 struct Matter<'a> {
     policy: &'a Policy,
-    asked: &'a Asked,
+    asked: &'a TestRequest,
 }
 
 impl Matter<'_> {
@@ -197,7 +197,7 @@ impl Matter<'_> {
 struct NotOfConnections;
 
 /// Whether policies let in what is asked of the workload `web` of `shop`.
-fn means(policies: &[Policy], asked: &Asked) -> bool {
+fn means(policies: &[Policy], asked: &TestRequest) -> bool {
     let holds = |policy: &&Policy| {
         !policy.tried && matches!(policy.namespace, "shop" | "istio-system") && matches!(policy.app, "" | "web")
     };
@@ -318,7 +318,7 @@ fn policy() -> impl Strategy<Value = Policy> {
 }
 
 /// What is asked.
-fn asked() -> impl Strategy<Value = Asked> {
+fn asked() -> impl Strategy<Value = TestRequest> {
     let identity = of(select(vec![
         "spiffe://cluster.local/ns/shop/sa/web",
         "spiffe://cluster.local/ns/shop/sa/web.x",
@@ -331,7 +331,7 @@ fn asked() -> impl Strategy<Value = Asked> {
     ]));
     let ip = || select(vec!["10.1.2.3", "10.1.9.9", "192.168.0.1", "192.168.0.200", "fd00::1"]);
     let sni = select(vec!["", "web.shop", "other.shop", "outside"]);
-    (identity, ip(), ip(), sni, request()).prop_map(|(identity, source, remote, sni, http)| Asked {
+    (identity, ip(), ip(), sni, request()).prop_map(|(identity, source, remote, sni, http)| TestRequest {
         identity: identity.map(str::to_owned),
         source: source.parse().unwrap(),
         remote: remote.parse().unwrap(),
@@ -385,8 +385,8 @@ pub(crate) fn chains_of_web(mesh: &Mesh, port: u16) -> Vec<(Vec<Rbac>, bool)> {
 }
 
 /// A connection of a stranger to `web`.
-pub(crate) fn bytes_of(port: u16) -> Asked {
-    Asked {
+pub(crate) fn bytes_of(port: u16) -> TestRequest {
+    TestRequest {
         identity: None,
         source: IpAddr::from([10, 1, 2, 3]),
         remote: IpAddr::from([10, 1, 2, 3]),
@@ -429,7 +429,7 @@ proptest! {
                 prop_assert_eq!(http, is_http, "port {}", port);
                 for asked in &all {
                     let http = asked.http.clone().filter(|_| is_http);
-                    let asked = Asked { port, http, ..asked.clone() };
+                    let asked = TestRequest { port, http, ..asked.clone() };
                     let (meant, done) = (means(&policies, &asked), rbac::lets_pass(&filters, &asked));
                     prop_assert!(meant == done, "meant {meant}, done {done}: {asked:?}\n{filters:#?}");
                 }

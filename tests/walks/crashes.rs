@@ -1,7 +1,7 @@
 //! What has crashed istiod before, tried again: whatever objects say, proxies are served. `docs/security-regressions.md` has
 //! the list.
 
-use navarch::webhook::verdict::judge;
+use navarch::webhook::verdict::validate;
 use serde_json::{Value, json};
 
 use crate::mesh::Mesh;
@@ -17,7 +17,12 @@ fn is_served(mesh: &Mesh) {
 
 /// Reads objects as the API server might give them, and refuses or reads each.
 fn judged(object: &Value) -> Vec<String> {
-    judge(object).verdict.errors.into_iter().map(|problem| format!("{}: {}", problem.field, problem.message)).collect()
+    validate(object)
+        .verdict
+        .errors
+        .into_iter()
+        .map(|problem| format!("{}: {}", problem.field, problem.message))
+        .collect()
 }
 
 #[test]

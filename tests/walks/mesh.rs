@@ -166,7 +166,7 @@ impl Mesh {
         // Whatever a test finds is to hold for proxies that get virtual hosts one by one, too.
         metadata["FINE_GRAINED_ROUTES"] = true.into();
         let proxy = Proxy::parse(&node, metadata, Locality::parse(locality)).unwrap();
-        let id = engine.connect(Arc::new(Proxy { takes_deltas: true, ..proxy }), Arc::new(Ignore));
+        let id = engine.connect(Arc::new(Proxy { uses_delta: true, ..proxy }), Arc::new(Ignore));
         let (_, joined) = gather(&mut engine, id);
         for (name, routes) in &tables {
             assert_eq!(sorted(routes), sorted(&joined[name]), "{name} in both forms");

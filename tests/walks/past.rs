@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use navarch::walk::{Connection, Entry, Outcome};
-use navarch::webhook::verdict::judge;
+use navarch::webhook::verdict::validate;
 use serde_json::json;
 
 use crate::authorization::{bytes_of, chains_of_web, web};
 use crate::mesh::Mesh;
-use crate::rbac::{self, Asked, Request};
+use crate::rbac::{self, Request, TestRequest};
 use crate::{bytes, request, shop, tls};
 
 /// The same connection, opened to the proxy itself.
@@ -25,7 +25,7 @@ fn policy(spec: &str) -> Mesh {
 
 /// Whether a peer may open connections of bytes to `web`.
 fn may_connect(mesh: &Mesh, identity: &str) -> bool {
-    let asked = Asked { identity: Some(format!("spiffe://cluster.local/{identity}")), ..bytes_of(8081) };
+    let asked = TestRequest { identity: Some(format!("spiffe://cluster.local/{identity}")), ..bytes_of(8081) };
     chains_of_web(mesh, 8081).iter().all(|(filters, _)| rbac::lets_pass(filters, &asked))
 }
 
@@ -135,7 +135,7 @@ fn istio_security_2026_006_exploding_proxy_version_regexes_are_harmless() {
 }
 
 /// A request for a host and a path, of a stranger.
-fn asked(host: &str, path: &str) -> Asked {
+fn asked(host: &str, path: &str) -> TestRequest {
     let http = Request {
         method: "GET".to_owned(),
         host: host.to_owned(),
@@ -143,11 +143,11 @@ fn asked(host: &str, path: &str) -> Asked {
         headers: BTreeMap::new(),
         claims: None,
     };
-    Asked { http: Some(http), ..bytes_of(8080) }
+    TestRequest { http: Some(http), ..bytes_of(8080) }
 }
 
 /// Whether filters of a proxy of this version let a request pass to `web`.
-fn lets_pass(mesh: &Mesh, version: &str, asked: &Asked) -> bool {
+fn lets_pass(mesh: &Mesh, version: &str, asked: &TestRequest) -> bool {
     let metadata = json!({"ISTIO_VERSION": version});
     let resources = mesh.proxy_with("sidecar", "10.9.9.9", "shop", "web", "r1/r1-a", &metadata);
     let inbound = resources.listeners.iter().find(|listener| listener.name == "virtualInbound").unwrap();
@@ -205,7 +205,7 @@ fn istio_security_2026_002_documented_settings_exclude_virtual_services_of_other
         "own",
         "{hosts: [reviews], http: [{route: [{destination: {host: reviews}}]}]}",
     );
-    let judged = judge(&json!({
+    let judged = validate(&json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "take", "namespace": "evil"},
         "spec": {"hosts": ["reviews.shop.svc.cluster.local"], "http": [{"route": [{"destination": {"host": "a"}}]}]},
     }));
@@ -233,7 +233,7 @@ fn istio_60110_routes_without_a_destination_are_reported() {
             "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "v", "namespace": "shop"},
             "spec": navarch::api::yaml::parse(&spec, navarch::api::yaml::Schema::V1_1).unwrap(),
         });
-        let judged = judge(&object);
+        let judged = validate(&object);
         assert!(!judged.verdict.errors.is_empty(), "{routes} is refused");
         // It may be there all the same, where no webhook looked: the rest goes on.
         let client = shop().rule("VirtualService", "shop", "v", &spec).sidecar("shop", "client");

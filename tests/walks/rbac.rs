@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 
 /// What was asked, by whom.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct TestRequest {
     /// The peer's identity, where mutual TLS has proven one, such as `spiffe://cluster.local/ns/shop/sa/web`.
     pub(crate) identity: Option<String>,
     /// The peer's address.
@@ -90,7 +90,7 @@ pub(crate) fn chains_of_port(listener: &Listener, port: u32) -> Vec<&FilterChain
 }
 
 /// Whether filters let a request or connection pass.
-pub(crate) fn lets_pass(filters: &[Rbac], asked: &Asked) -> bool {
+pub(crate) fn lets_pass(filters: &[Rbac], asked: &TestRequest) -> bool {
     filters.iter().all(|rules| {
         let matched = rules.policies.values().any(|policy| {
             policy.permissions.iter().any(|one| permits(one, asked))
@@ -105,7 +105,7 @@ pub(crate) fn lets_pass(filters: &[Rbac], asked: &Asked) -> bool {
 }
 
 /// Whether a permission fits what is asked.
-fn permits(permission: &Permission, asked: &Asked) -> bool {
+fn permits(permission: &Permission, asked: &TestRequest) -> bool {
     use permission::Rule;
     match permission.rule.as_ref().unwrap() {
         Rule::AndRules(set) => set.rules.iter().all(|rule| permits(rule, asked)),
@@ -124,7 +124,7 @@ fn permits(permission: &Permission, asked: &Asked) -> bool {
 }
 
 /// Whether a principal fits who asks.
-fn is(principal: &Principal, asked: &Asked) -> bool {
+fn is(principal: &Principal, asked: &TestRequest) -> bool {
     match principal.identifier.as_ref().unwrap() {
         Identifier::AndIds(set) => set.ids.iter().all(|id| is(id, asked)),
         Identifier::OrIds(set) => set.ids.iter().any(|id| is(id, asked)),
@@ -144,7 +144,7 @@ fn is(principal: &Principal, asked: &Asked) -> bool {
 }
 
 /// A header; nothing fits one that is not there.
-fn header(matcher: &HeaderMatcher, asked: &Asked) -> bool {
+fn header(matcher: &HeaderMatcher, asked: &TestRequest) -> bool {
     let request = asked.http.as_ref().expect("headers are asked for of requests alone");
     let value = match matcher.name.as_str() {
         ":authority" => Some(&request.host),
@@ -158,14 +158,14 @@ fn header(matcher: &HeaderMatcher, asked: &Asked) -> bool {
     }
 }
 
-fn path(matcher: &PathMatcher, asked: &Asked) -> bool {
+fn path(matcher: &PathMatcher, asked: &TestRequest) -> bool {
     let request = asked.http.as_ref().expect("paths are asked for of requests alone");
     let Some(path_matcher::Rule::Path(matcher)) = &matcher.rule else { panic!("no path matcher") };
     text(matcher, &request.path)
 }
 
 /// The path by a template: `*` is one segment, `**` any number of signs.
-fn template(config: &TypedExtensionConfig, asked: &Asked) -> bool {
+fn template(config: &TypedExtensionConfig, asked: &TestRequest) -> bool {
     let request = asked.http.as_ref().expect("paths are asked for of requests alone");
     let config = UriTemplateMatchConfig::decode(config.typed_config.as_ref().unwrap().value.as_slice()).unwrap();
     let parts: Vec<String> =
@@ -174,7 +174,7 @@ fn template(config: &TypedExtensionConfig, asked: &Asked) -> bool {
 }
 
 /// Metadata of the filter that believes tokens.
-fn metadata(matcher: &MetadataMatcher, asked: &Asked) -> bool {
+fn metadata(matcher: &MetadataMatcher, asked: &TestRequest) -> bool {
     let request = asked.http.as_ref().expect("tokens come with requests alone");
     let claims = request.claims.as_ref().map(|claims| json!({ "envoy.filters.http.jwt_authn": { "payload": claims } }));
     let mut at = claims.as_ref().and_then(|all| all.get(&matcher.filter));

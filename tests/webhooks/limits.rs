@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use navarch_testkit::gullible;
+use navarch_testkit::any_certificate;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 
 /// A connection to the port.
 async fn connect(port: u16) -> TlsStream<TcpStream> {
-    let config = gullible::client_config().unwrap();
+    let config = any_certificate::client_config().unwrap();
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()

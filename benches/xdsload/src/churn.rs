@@ -23,7 +23,7 @@ pub(crate) struct Moment {
 
 /// What a time of churn showed.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Churned {
+pub(crate) struct ChurnResult {
     /// How long it took, in seconds.
     pub(crate) seconds: f64,
     /// Changes made.
@@ -38,7 +38,7 @@ pub(crate) struct Churned {
 ///
 /// # Errors
 /// When a file cannot be written or the server not be measured.
-pub(crate) async fn run(run: &Run, target: &Target) -> Result<Churned> {
+pub(crate) async fn run(run: &Run, target: &Target) -> Result<ChurnResult> {
     let size = &run.plan.size;
     let total = Duration::from_secs(run.plan.churn);
     let before = run.shared.tally.counts();
@@ -72,5 +72,5 @@ pub(crate) async fn run(run: &Run, target: &Target) -> Result<Churned> {
     }
     run.quiet().await;
     let counts = between(&before, &run.shared.tally.counts());
-    Ok(Churned { seconds: start.elapsed().as_secs_f64(), changes, moments, counts })
+    Ok(ChurnResult { seconds: start.elapsed().as_secs_f64(), changes, moments, counts })
 }

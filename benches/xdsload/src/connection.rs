@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::grpc::Outbox;
-use crate::http2::{Heard, Session, frame};
+use crate::http2::{ServerBytes, Session, frame};
 
 /// Bytes read at once, into the stack: what lies there is warm, whereas a buffer of each proxy's own would not be.
 const READ: usize = 32 << 10;
@@ -90,10 +90,10 @@ impl Connection {
         let mut outbox = Outbox::default();
         let stop = loop {
             match self.session.next(&mut bytes, &mut self.out)? {
-                Heard::Message(message) if take(&message, &mut outbox)?.is_continue() => {}
-                Heard::Message(_) => break Some(Stop::Enough),
-                Heard::Nothing => break None,
-                Heard::Ended => break Some(Stop::Ended),
+                ServerBytes::Message(message) if take(&message, &mut outbox)?.is_continue() => {}
+                ServerBytes::Message(_) => break Some(Stop::Enough),
+                ServerBytes::Nothing => break None,
+                ServerBytes::Ended => break Some(Stop::Ended),
             }
         };
         self.rest = bytes.to_vec();

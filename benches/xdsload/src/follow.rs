@@ -8,7 +8,7 @@ use crate::asking::{Asking, Asks, Difference, place};
 use crate::kind::Kind;
 use crate::names::{Id, NOTHING, Names};
 use crate::peek;
-use crate::wire::Came;
+use crate::wire::ReceivedResource;
 
 /// What a proxy holds.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ pub(crate) struct Turn {
 
 impl Follower {
     /// Takes in resources that came, and what is gone.
-    pub(crate) fn take(&mut self, names: &Names, kind: Kind, came: &[Came<'_>], gone: Gone<'_>) -> Turn {
+    pub(crate) fn take(&mut self, names: &Names, kind: Kind, came: &[ReceivedResource<'_>], gone: Gone<'_>) -> Turn {
         let ids = names.numbers(kind, came);
         let gone = match gone {
             Gone::These(gone) => names.ids(kind, gone),
@@ -142,7 +142,7 @@ impl Follower {
 }
 
 /// What each of the resources that came asks for of a kind, and behind them nothing for what is gone.
-fn asked(names: &Names, target: Kind, came: &[Came<'_>]) -> impl Iterator<Item = Asks> + use<> {
+fn asked(names: &Names, target: Kind, came: &[ReceivedResource<'_>]) -> impl Iterator<Item = Asks> + use<> {
     let mut texts = Vec::new();
     let mut ends = Vec::with_capacity(came.len());
     for came in came {
@@ -183,7 +183,7 @@ mod tests {
     fn endpoint_subscriptions_follow_clusters() {
         let (names, mut proxy) = (Names::default(), Follower::default());
         let (x, y) = (cluster("x"), cluster("y"));
-        let came = |name, version, content| Came { name, version, content };
+        let came = |name, version, content| ReceivedResource { name, version, content };
         let texts = |ids: &[Id]| {
             let texts = names.texts();
             ids.iter().map(|id| texts.name(Kind::Endpoints, *id).to_vec()).collect::<Vec<_>>()
@@ -214,7 +214,7 @@ mod tests {
     fn resources_missing_from_a_full_response_are_removed() {
         let (names, mut proxy) = (Names::default(), Follower::default());
         let x = cluster("x");
-        let came = |name| Came { name, version: b"1", content: &x };
+        let came = |name| ReceivedResource { name, version: b"1", content: &x };
         proxy.take(&names, Kind::Clusters, &[came(b"a"), came(b"b"), came(b"c")], Gone::Others);
         let turn = proxy.take(&names, Kind::Clusters, &[came(b"b")], Gone::Others);
         assert_eq!(turn, Turn { removed: 2, ..Turn::default() }, "b still asks for x");

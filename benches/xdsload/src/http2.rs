@@ -22,7 +22,7 @@ const MAX_WINDOW: i64 = 0x7fff_ffff;
 
 /// What bytes of the server said.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard<'a> {
+pub(crate) enum ServerBytes<'a> {
     /// A whole message.
     Message(Cow<'a, [u8]>),
     /// No more messages: all bytes are taken.
@@ -107,7 +107,7 @@ impl Session {
     ///
     /// # Errors
     /// When the bytes are not HTTP/2 or gRPC, or the server broke off.
-    pub(crate) fn next<'a>(&mut self, input: &mut &'a [u8], out: &mut Vec<u8>) -> Result<Heard<'a>> {
+    pub(crate) fn next<'a>(&mut self, input: &mut &'a [u8], out: &mut Vec<u8>) -> Result<ServerBytes<'a>> {
         loop {
             match &mut self.reading {
                 Reading::Head { bytes, count } => {
@@ -115,13 +115,13 @@ impl Session {
                     bytes.iter_mut().skip(*count).zip(part).for_each(|(place, byte)| *place = *byte);
                     *count += part.len();
                     if *count < HEAD {
-                        return Ok(Heard::Nothing);
+                        return Ok(ServerBytes::Nothing);
                     }
                     let head = Head::parse(*bytes);
                     self.reading = self.begin(head, out)?;
                 }
                 Reading::Padding { left, ends } => {
-                    let [padding] = take(input, 1) else { return Ok(Heard::Nothing) };
+                    let [padding] = take(input, 1) else { return Ok(ServerBytes::Nothing) };
                     let padding = usize::from(*padding);
                     let left = left.checked_sub(padding).context("more padding than there is of the frame")?;
                     self.reading = Reading::Content { left, padding, ends: *ends };
@@ -136,28 +136,28 @@ impl Session {
                     let used = before - part.len();
                     *left -= take(input, used).len();
                     match message {
-                        Some(message) => return Ok(Heard::Message(message)),
-                        None if input.is_empty() && *left > 0 => return Ok(Heard::Nothing),
+                        Some(message) => return Ok(ServerBytes::Message(message)),
+                        None if input.is_empty() && *left > 0 => return Ok(ServerBytes::Nothing),
                         None => {}
                     }
                 }
                 Reading::Skipped { left, ends } => {
                     *left -= take(input, *left).len();
                     match (*left, *ends) {
-                        (0, true) => return Ok(Heard::Ended),
+                        (0, true) => return Ok(ServerBytes::Ended),
                         (0, false) => self.reading = Reading::START,
-                        _ => return Ok(Heard::Nothing),
+                        _ => return Ok(ServerBytes::Nothing),
                     }
                 }
                 Reading::Control { head, payload } => {
                     payload.extend_from_slice(take(input, head.length - payload.len()));
                     if payload.len() < head.length {
-                        return Ok(Heard::Nothing);
+                        return Ok(ServerBytes::Nothing);
                     }
                     let (head, payload) = (*head, std::mem::take(payload));
                     self.reading = Reading::START;
                     if self.control(head, &payload, out)? {
-                        return Ok(Heard::Ended);
+                        return Ok(ServerBytes::Ended);
                     }
                 }
             }

@@ -5,7 +5,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
 
 use crate::kind::Kind;
-use crate::wire::Came;
+use crate::wire::ReceivedResource;
 
 /// A name of a kind, or a version, by number: a small one, by which proxies keep what they know of it in a row.
 pub(crate) type Id = u32;
@@ -51,11 +51,12 @@ impl Names {
     }
 
     /// The numbers of the names and versions of resources, in their order.
-    pub(crate) fn numbers(&self, kind: Kind, came: &[Came<'_>]) -> Vec<(Id, Id)> {
+    pub(crate) fn numbers(&self, kind: Kind, came: &[ReceivedResource<'_>]) -> Vec<(Id, Id)> {
         {
             let texts = self.0.read();
             let names = texts.of(kind);
-            let known = |came: &Came<'_>| Some((names?.known(came.name)?, texts.versions.known(came.version)?));
+            let known =
+                |came: &ReceivedResource<'_>| Some((names?.known(came.name)?, texts.versions.known(came.version)?));
             if let Some(known) = came.iter().map(known).collect() {
                 return known;
             }
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(names.ids(Kind::Clusters, &[b"a", b"b", b"a"]), [1, 2, 1]);
         assert_eq!(names.ids(Kind::Clusters, &[b"b"]), [2]);
         assert_eq!(names.ids(Kind::Routes, &[b"b"]), [1]);
-        let came = |name, version| Came { name, version, content: &[] };
+        let came = |name, version| ReceivedResource { name, version, content: &[] };
         assert_eq!(names.numbers(Kind::Clusters, &[came(b"c", b"v"), came(b"a", b"v")]), [(3, 1), (1, 1)]);
         let texts = names.texts();
         assert_eq!((texts.name(Kind::Clusters, 2), texts.name(Kind::Routes, 1)), (&b"b"[..], &b"b"[..]));

@@ -18,7 +18,7 @@ use crate::follow::Follower;
 use crate::grpc::Outbox;
 use crate::names::Names;
 use crate::refuse::Refusals;
-use crate::talk::{Protocol, Talk};
+use crate::talk::{Protocol, ProxyStreams};
 use crate::tally::Tally;
 
 /// How long to wait before a stream that ended is opened anew.
@@ -67,7 +67,7 @@ struct Memory {
     /// What it holds.
     follower: Follower,
     /// What it says.
-    talk: Talk,
+    talk: ProxyStreams,
     /// Whether it has come into sync on this stream.
     is_synced: bool,
 }
@@ -75,7 +75,7 @@ struct Memory {
 impl Proxy {
     /// Connects, follows, and connects anew, until it shall end.
     pub(crate) async fn run(self) {
-        let talk = Talk::new(self.shared.protocol);
+        let talk = ProxyStreams::new(self.shared.protocol);
         let mut memory = Memory { follower: Follower::default(), talk, is_synced: false };
         let mut phase = self.shared.phase.clone();
         while *phase.borrow_and_update() != Phase::Ended {
@@ -97,7 +97,7 @@ impl Proxy {
     async fn stream(&self, memory: &mut Memory, phase: &mut watch::Receiver<Phase>) -> Result<()> {
         let mut outbox = Outbox::default();
         memory.talk.open(&self.node, &memory.follower, &self.shared.names, &mut outbox);
-        let method = Talk::method(self.shared.protocol);
+        let method = ProxyStreams::method(self.shared.protocol);
         let mut connection = Connection::open(self.shared.server, method, &outbox).await?;
         drop(outbox);
         let now = phase.clone();

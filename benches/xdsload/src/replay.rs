@@ -21,7 +21,7 @@ use crate::follow::Follower;
 use crate::grpc::{Inbox, Outbox};
 use crate::names::Names;
 use crate::run::sample_node;
-use crate::talk::{Protocol, Talk};
+use crate::talk::{Protocol, ProxyStreams};
 
 /// What to replay.
 #[derive(Clone, Copy, Debug, Args)]
@@ -70,7 +70,7 @@ async fn record(from: SocketAddr) -> Result<Tape> {
         .with_context(|| format!("cannot connect to {from}"))?
         .max_decoding_message_size(512 << 20);
     let (requests, outgoing) = mpsc::channel(64);
-    let (names, mut follower, mut talk) = (Names::default(), Follower::default(), Talk::new(Protocol::Delta));
+    let (names, mut follower, mut talk) = (Names::default(), Follower::default(), ProxyStreams::new(Protocol::Delta));
     let send = async |outbox: Outbox| -> Result<()> {
         let (mut inbox, mut bytes) = (Inbox::default(), outbox.bytes());
         while let Some(message) = inbox.next(&mut bytes)? {

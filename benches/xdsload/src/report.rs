@@ -7,7 +7,7 @@ use navarch_testkit::usage::Usage;
 use serde::Serialize;
 
 use crate::change::What;
-use crate::churn::Churned;
+use crate::churn::ChurnResult;
 use crate::kind::Kind;
 use crate::refuse::Refused;
 use crate::talk::Protocol;
@@ -79,7 +79,7 @@ pub(crate) struct Report {
     /// All came back.
     pub(crate) reconnect: Option<Connected>,
     /// Change without end.
-    pub(crate) churn: Option<Churned>,
+    pub(crate) churn: Option<ChurnResult>,
     /// Edits that were refused.
     pub(crate) refused: Vec<Refused>,
     /// The server at the end.

@@ -31,14 +31,14 @@ pub(crate) enum Protocol {
 
 /// One proxy's side of the streams that it has one after the other.
 #[derive(Debug)]
-pub(crate) enum Talk {
+pub(crate) enum ProxyStreams {
     /// In the delta protocol.
     Delta(Delta),
     /// In the state-of-the-world protocol.
     State(Box<State>),
 }
 
-impl Talk {
+impl ProxyStreams {
     /// A proxy that has not spoken yet.
     pub(crate) fn new(protocol: Protocol) -> Self {
         match protocol {

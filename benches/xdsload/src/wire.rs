@@ -68,7 +68,7 @@ impl<'a> Fields<'a> {
 
 /// One resource that came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Came<'a> {
+pub(crate) struct ReceivedResource<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) version: &'a [u8],
     /// Its encoded content.
@@ -85,7 +85,7 @@ pub(crate) struct Response<'a> {
     /// What an answer must name.
     pub(crate) nonce: &'a [u8],
     /// What is there now.
-    pub(crate) resources: Vec<Came<'a>>,
+    pub(crate) resources: Vec<ReceivedResource<'a>>,
     /// What is gone.
     pub(crate) removed: Vec<&'a [u8]>,
 }
@@ -117,7 +117,7 @@ impl<'a> Response<'a> {
             match field {
                 (2, Value::Bytes(any)) => {
                     let content = content_of(any)?;
-                    response.resources.push(Came { name: peek::name_of(content), version: &[], content });
+                    response.resources.push(ReceivedResource { name: peek::name_of(content), version: &[], content });
                 }
                 field => response.common(field),
             }
@@ -139,8 +139,8 @@ impl<'a> Response<'a> {
 }
 
 /// A `Resource` of the delta protocol.
-fn resource_of(resource: &[u8]) -> Result<Came<'_>> {
-    let (mut came, mut fields) = (Came::default(), Fields(resource));
+fn resource_of(resource: &[u8]) -> Result<ReceivedResource<'_>> {
+    let (mut came, mut fields) = (ReceivedResource::default(), Fields(resource));
     while let Some(field) = fields.read()? {
         match field {
             (1, Value::Bytes(version)) => came.version = version,
@@ -237,7 +237,9 @@ mod tests {
         let contents = names.map(|name| any(name).value);
         let came = |version: &'static [u8]| {
             let pairs = names.iter().zip(&contents);
-            pairs.map(|(name, content)| Came { name: name.as_bytes(), version, content }).collect::<Vec<_>>()
+            pairs
+                .map(|(name, content)| ReceivedResource { name: name.as_bytes(), version, content })
+                .collect::<Vec<_>>()
         };
         let body = delta.encode_to_vec();
         let read = Response::delta(&body).unwrap();

@@ -58,7 +58,7 @@ pub enum BootstrapError {
 
 /// A file that must exist before Envoy starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SideFile {
+pub struct RequiredFile {
     /// The path of the file.
     pub path: String,
     /// The content of the file.
@@ -133,7 +133,7 @@ pub fn bootstrap(input: &BootstrapInput<'_>) -> Result<Value, BootstrapError> {
 
 /// Files that the bootstrap references and the agent must write.
 #[must_use]
-pub fn side_files(config: &ProxyConfig) -> Vec<SideFile> {
+pub fn side_files(config: &ProxyConfig) -> Vec<RequiredFile> {
     tracing::token_file(config).into_iter().collect()
 }
 

@@ -111,7 +111,7 @@ fn run_command(arguments: &[String]) -> anyhow::Result<i32> {
         print(HELP);
         return Ok(i32::from(arguments.is_empty()));
     };
-    if let Some(help) = help(command).filter(|_| asks_for_help(&rest)) {
+    if let Some(help) = help(command).filter(|_| requests_help(&rest)) {
         print(&help);
         return Ok(0);
     }
@@ -149,7 +149,7 @@ fn print(text: &str) {
 }
 
 /// Whether help is requested instead of the command.
-fn asks_for_help(arguments: &[String]) -> bool {
+fn requests_help(arguments: &[String]) -> bool {
     let flags = arguments.iter().take_while(|word| *word != "--");
     flags.into_iter().any(|word| matches!(word.as_str(), "--help" | "-h"))
 }
@@ -171,7 +171,7 @@ fn help(command: &str) -> Option<String> {
 }
 
 /// Logs one warning about ignored settings, if there are any.
-fn say_ignored(what: &str, names: &[impl AsRef<str>]) {
+fn warn_ignored(what: &str, names: &[impl AsRef<str>]) {
     if !names.is_empty() {
         let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
         tracing::warn!(names = names.join(", "), "{what}");

@@ -75,7 +75,7 @@ impl Features {
     pub const STOCK: Self = Self { workload_discovery: false };
 
     /// Detects the features of a program. If it does not run, it counts as stock.
-    pub async fn ask(program: &Path) -> Self {
+    pub async fn of_program(program: &Path) -> Self {
         let loads = loads(program, PROBE).await;
         tracing::info!(workload_discovery = loads, "checked whether Envoy has Istio's extensions");
         if loads { Self::ISTIO } else { Self::STOCK }

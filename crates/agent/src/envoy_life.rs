@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 
 /// Commands to the task that runs Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum EnvoyCommand {
     /// Drain, and keep running until a termination order.
     Drain,
     /// Drain, then end.
@@ -49,7 +49,7 @@ enum After {
     /// The process, by itself.
     Exit(std::io::Result<ExitStatus>),
     /// An order; `None` when the order channel is closed.
-    Order(Option<Order>),
+    Order(Option<EnvoyCommand>),
 }
 
 /// Runs an Envoy until it exits or is ordered to. Orders may come at any time; redundant ones, such as a second SIGTERM, are
@@ -57,7 +57,11 @@ enum After {
 ///
 /// # Errors
 /// When the program cannot be started.
-pub async fn keep(mut launch: Launch, plan: &DrainPlan, orders: &mut mpsc::Receiver<Order>) -> std::io::Result<Ended> {
+pub async fn keep(
+    mut launch: Launch,
+    plan: &DrainPlan,
+    orders: &mut mpsc::Receiver<EnvoyCommand>,
+) -> std::io::Result<Ended> {
     let mut child = launch.start()?;
     let mut drained = false;
     loop {
@@ -67,21 +71,21 @@ pub async fn keep(mut launch: Launch, plan: &DrainPlan, orders: &mut mpsc::Recei
         };
         match after {
             After::Exit(status) => return status.map(|status| Ended::ByItself(exit_code(status))),
-            After::Order(Some(Order::Drain)) => {
-                plan.drain(drain::Afterwards::GoOn).await;
+            After::Order(Some(EnvoyCommand::Drain)) => {
+                plan.drain(drain::AfterDrain::GoOn).await;
                 drained = true;
             }
-            After::Order(Some(Order::Restart(arguments))) => {
+            After::Order(Some(EnvoyCommand::Restart(arguments))) => {
                 tracing::info!("restarting Envoy with a changed bootstrap");
                 end_gracefully(&mut child, plan, orders, drained).await?;
                 launch.arguments = arguments;
                 (child, drained) = (launch.start()?, false);
             }
-            After::Order(Some(Order::Quit)) => {
+            After::Order(Some(EnvoyCommand::Quit)) => {
                 kill(&mut child).await?;
                 return Ok(Ended::OnOrder);
             }
-            After::Order(Some(Order::Terminate) | None) => {
+            After::Order(Some(EnvoyCommand::Terminate) | None) => {
                 end_gracefully(&mut child, plan, orders, drained).await?;
                 return Ok(Ended::OnOrder);
             }
@@ -93,7 +97,7 @@ pub async fn keep(mut launch: Launch, plan: &DrainPlan, orders: &mut mpsc::Recei
 async fn end_gracefully(
     child: &mut Child,
     plan: &DrainPlan,
-    orders: &mut mpsc::Receiver<Order>,
+    orders: &mut mpsc::Receiver<EnvoyCommand>,
     drained: bool,
 ) -> std::io::Result<()> {
     if !drained {
@@ -103,18 +107,18 @@ async fn end_gracefully(
                 return Ok(());
             }
             () = plan.drain_and_wait() => {}
-            () = told_to_quit(orders) => {}
+            () = wait_for_quit(orders) => {}
         }
     }
     kill(child).await
 }
 
 /// Waits for an order to end at once. It stays pending when the order channel is closed.
-async fn told_to_quit(orders: &mut mpsc::Receiver<Order>) {
+async fn wait_for_quit(orders: &mut mpsc::Receiver<EnvoyCommand>) {
     loop {
         match orders.recv().await {
-            Some(Order::Quit) => return,
-            Some(Order::Drain | Order::Terminate | Order::Restart(_)) => {}
+            Some(EnvoyCommand::Quit) => return,
+            Some(EnvoyCommand::Drain | EnvoyCommand::Terminate | EnvoyCommand::Restart(_)) => {}
             None => std::future::pending().await,
         }
     }

@@ -125,11 +125,11 @@ impl CommandLine {
             None => (long, None),
         };
         match known.iter().find(|flag| flag.name == name) {
-            Some(flag) => self.take(*flag, value, rest),
+            Some(flag) => self.set_flag(*flag, value, rest),
             None if unknown == UnknownFlags::Refuse => Err(FlagError::Unknown(format!("--{name}"))),
             None => {
                 self.unknown.push(format!("--{name}"));
-                pass_over(value, rest);
+                skip_value(value, rest);
                 Ok(())
             }
         }
@@ -152,21 +152,21 @@ impl CommandLine {
                     return Err(FlagError::Unknown(format!("-{letter}")));
                 }
                 self.unknown.push(format!("-{letter}"));
-                pass_over(Some(after).filter(|after| !after.is_empty()), rest);
+                skip_value(Some(after).filter(|after| !after.is_empty()), rest);
                 return Ok(());
             };
             let value = after.strip_prefix('=');
             if flag.value == FlagValue::Switch && value.is_none() {
-                self.take(*flag, None, rest)?;
+                self.set_flag(*flag, None, rest)?;
                 continue;
             }
-            return self.take(*flag, value.or(Some(after).filter(|after| !after.is_empty())), rest);
+            return self.set_flag(*flag, value.or(Some(after).filter(|after| !after.is_empty())), rest);
         }
         Ok(())
     }
 
     /// Stores the value of a known flag.
-    fn take(&mut self, flag: Flag, value: Option<&str>, rest: &mut VecDeque<&str>) -> Result<(), FlagError> {
+    fn set_flag(&mut self, flag: Flag, value: Option<&str>, rest: &mut VecDeque<&str>) -> Result<(), FlagError> {
         let value = match (flag.value, value) {
             (_, Some(value)) => value,
             (FlagValue::Switch, None) => "true",
@@ -194,7 +194,7 @@ impl CommandLine {
 }
 
 /// Skips the value of an unknown flag if it is a separate argument.
-fn pass_over(value: Option<&str>, rest: &mut VecDeque<&str>) {
+fn skip_value(value: Option<&str>, rest: &mut VecDeque<&str>) {
     if value.is_none() && rest.front().is_some_and(|next| !next.starts_with('-')) {
         rest.pop_front();
     }

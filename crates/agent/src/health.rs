@@ -24,7 +24,7 @@ pub struct HealthConfig {
 
 /// Thresholds of a probe.
 #[derive(Clone, Debug)]
-struct Judge {
+struct ProbeThresholds {
     /// Consecutive successes that make it ready.
     successes: u32,
     /// Consecutive failures that make it not ready.
@@ -32,27 +32,27 @@ struct Judge {
     /// Consecutive equal results.
     row: (bool, u32),
     /// The last result.
-    said: Option<bool>,
+    last: Option<bool>,
 }
 
-impl Judge {
+impl ProbeThresholds {
     /// A counter with the thresholds of a probe.
     fn new(probe: &ReadinessProbe) -> Self {
         let count = |count: i32| u32::try_from(count).unwrap_or(0).max(1);
         let (successes, failures) = (count(probe.success_threshold), count(probe.failure_threshold));
-        Self { successes, failures, row: (true, 0), said: None }
+        Self { successes, failures, row: (true, 0), last: None }
     }
 
     /// Counts a result; returns the readiness if it has changed.
-    fn hear(&mut self, good: bool) -> Option<bool> {
+    fn add_result(&mut self, good: bool) -> Option<bool> {
         let (last, count) = self.row;
         let count = if last == good { count.saturating_add(1) } else { 1 };
         self.row = (good, count);
         let enough = if good { self.successes } else { self.failures };
-        if count < enough || self.said == Some(good) {
+        if count < enough || self.last == Some(good) {
             return None;
         }
-        self.said = Some(good);
+        self.last = Some(good);
         Some(good)
     }
 }
@@ -80,15 +80,15 @@ async fn watch_over(config: HealthConfig, sender: watch::Sender<Option<Health>>)
     let probe = &config.probe;
     let (timeout, period) = (seconds(probe.timeout_seconds, 1), seconds(probe.period_seconds, 10));
     tokio::time::sleep(seconds(probe.initial_delay_seconds, 0)).await;
-    let mut judge = Judge::new(probe);
+    let mut judge = ProbeThresholds::new(probe);
     let mut ticks = tokio::time::interval(period);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let asked = tokio::time::timeout(timeout, probe::ask(&config)).await;
-        let answer = asked.unwrap_or_else(|_| Err(format!("timed out after {timeout:?}")));
+        let result = tokio::time::timeout(timeout, probe::run(&config)).await;
+        let answer = result.unwrap_or_else(|_| Err(format!("timed out after {timeout:?}")));
         tracing::debug!(?answer, "application health checked");
-        match (judge.hear(answer.is_ok()), answer) {
+        match (judge.add_result(answer.is_ok()), answer) {
             (Some(_), Ok(())) => drop(sender.send_replace(Some(Health::Ready))),
             (Some(_), Err(reason)) => {
                 tracing::info!(reason, "the application is not ready");
@@ -109,10 +109,10 @@ mod tests {
     #[test]
     fn answers_must_repeat_before_they_are_news() {
         let probe = ReadinessProbe { success_threshold: 2, failure_threshold: 3, ..ReadinessProbe::default() };
-        let mut judge = Judge::new(&probe);
+        let mut judge = ProbeThresholds::new(&probe);
         let heard: Vec<_> = [true, false, true, true, true, false, false, true, false, false, false, false]
             .into_iter()
-            .map(|good| judge.hear(good))
+            .map(|good| judge.add_result(good))
             .collect();
         let mut expected = vec![None; 12];
         (expected[3], expected[10]) = (Some(true), Some(false));

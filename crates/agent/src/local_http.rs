@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 /// An HTTP request.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct LocalRequest {
     /// `GET`, `POST`, …
     pub method: Method,
     /// The host to connect to.
@@ -34,7 +34,7 @@ pub struct Question {
 
 /// An HTTP response.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct LocalResponse {
     /// The status.
     pub status: StatusCode,
     /// The headers.
@@ -66,7 +66,7 @@ pub enum HttpError {
     Status(StatusCode),
 }
 
-impl Question {
+impl LocalRequest {
     /// A `GET` on loopback.
     #[must_use]
     pub fn get(host: &str, port: u16, path: &str, timeout: Duration) -> Self {
@@ -92,7 +92,7 @@ impl Question {
     ///
     /// # Errors
     /// If there is no complete response within the timeout.
-    pub async fn ask(self) -> Result<Answer, HttpError> {
+    pub async fn send(self) -> Result<LocalResponse, HttpError> {
         let timeout = self.timeout;
         tokio::time::timeout(timeout, self.exchange()).await.map_err(|_| HttpError::Timeout(timeout))?
     }
@@ -100,17 +100,17 @@ impl Question {
     /// Sends the request over an existing connection.
     ///
     /// # Errors
-    /// As [`Question::ask`].
-    pub async fn ask_over(
+    /// As [`LocalRequest::send`].
+    pub async fn send_over(
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ) -> Result<Answer, HttpError> {
+    ) -> Result<LocalResponse, HttpError> {
         let timeout = self.timeout;
         tokio::time::timeout(timeout, self.exchange_over(stream)).await.map_err(|_| HttpError::Timeout(timeout))?
     }
 
     /// Sends the request without a timeout.
-    async fn exchange(self) -> Result<Answer, HttpError> {
+    async fn exchange(self) -> Result<LocalResponse, HttpError> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         self.exchange_over(stream).await
     }
@@ -119,7 +119,7 @@ impl Question {
     async fn exchange_over(
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ) -> Result<Answer, HttpError> {
+    ) -> Result<LocalResponse, HttpError> {
         let authority = if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
         } else {
@@ -134,7 +134,7 @@ impl Question {
         exchange(stream, request, async |response| {
             let (parts, body) = response.into_parts();
             let body = Limited::new(body, limit).collect().await.map_err(|error| HttpError::Body(error.to_string()))?;
-            Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+            Ok(LocalResponse { status: parts.status, headers: parts.headers, body: body.to_bytes() })
         })
         .await?
     }
@@ -164,14 +164,14 @@ mod tests {
     async fn a_response_of_a_closing_server_is_read_completely() {
         let port =
             answering(b"HTTP/1.1 302 Found\r\nlocation: http://example.com/\r\nconnection: close\r\n\r\nbody").await;
-        let answer = Question::get("127.0.0.1", port, "/", Duration::from_secs(5)).ask().await.unwrap();
+        let answer = LocalRequest::get("127.0.0.1", port, "/", Duration::from_secs(5)).send().await.unwrap();
         assert_eq!((answer.status.as_u16(), &answer.body[..]), (302, &b"body"[..]));
     }
 
     #[tokio::test]
     async fn an_oversized_response_is_an_error() {
         let port = answering(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n123456789").await;
-        let question = Question { limit: 8, ..Question::get("127.0.0.1", port, "/", Duration::from_secs(5)) };
-        assert!(matches!(question.ask().await, Err(HttpError::Body(_))));
+        let question = LocalRequest { limit: 8, ..LocalRequest::get("127.0.0.1", port, "/", Duration::from_secs(5)) };
+        assert!(matches!(question.send().await, Err(HttpError::Body(_))));
     }
 }

@@ -11,7 +11,6 @@
 //! Names, labels, values and buckets match Istio's `istio.stats`. Everything that grows with clients' requests has a
 //! limit; what exceeds it is counted.
 
-mod asking;
 mod connections;
 mod entry;
 mod families;
@@ -20,6 +19,7 @@ mod histogram;
 mod labels;
 mod lookups;
 mod overrides;
+mod peer_subscription;
 mod peers;
 mod service;
 mod wire;
@@ -27,12 +27,12 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use asking::WORKLOAD;
 pub(crate) use families::Cursor;
 pub(crate) use lookups::NameChanges;
+pub(crate) use peer_subscription::WORKLOAD;
 pub use peers::Workload;
+pub use service::exposition_after;
 pub(crate) use service::service;
-pub use service::would_be_told;
 
 use std::collections::HashMap;
 use std::sync::Arc;

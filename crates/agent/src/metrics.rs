@@ -255,12 +255,12 @@ impl AgentMetrics {
     }
 
     /// Counts the end of Envoy's stream.
-    pub(crate) fn left(&self, code: Code) {
+    pub(crate) fn count_stream_end(&self, code: Code) {
         self.downstream_ends.get_or_create(&EndLabel::of(code)).inc();
     }
 
     /// Counts a request to the CA and its duration.
-    pub(crate) fn asked_ca(&self, took: Duration, is_signed: bool) {
+    pub(crate) fn observe_ca_request(&self, took: Duration, is_signed: bool) {
         let label = RequestLabel { request_type: CSR };
         self.requests.get_or_create(&label).inc();
         self.request_time.get_or_create(&label).inc_by(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
@@ -270,7 +270,7 @@ impl AgentMetrics {
     }
 
     /// Counts a retry of a failed request to the CA.
-    pub(crate) fn asks_ca_again(&self) {
+    pub(crate) fn count_ca_retry(&self) {
         self.retries.get_or_create(&RequestLabel { request_type: CSR }).inc();
     }
 
@@ -298,7 +298,7 @@ impl AgentMetrics {
     }
 
     /// Counts a DNS query.
-    pub(crate) fn dns_asked(&self) {
+    pub(crate) fn count_dns_query(&self) {
         self.dns_requests.inc();
     }
 
@@ -395,16 +395,16 @@ mod tests {
         metrics.answered();
         metrics.unreachable();
         metrics.ended(Code::Unavailable);
-        metrics.left(Code::Cancelled);
-        metrics.left(Code::InvalidArgument);
-        metrics.asked_ca(Duration::from_millis(20), false);
-        metrics.asks_ca_again();
+        metrics.count_stream_end(Code::Cancelled);
+        metrics.count_stream_end(Code::InvalidArgument);
+        metrics.observe_ca_request(Duration::from_millis(20), false);
+        metrics.count_ca_retry();
         metrics.received(300);
         metrics.received(200);
         metrics.watcher_failed();
         metrics.file_failed();
         metrics.certificate_ends(SystemTime::UNIX_EPOCH, || SystemTime::UNIX_EPOCH + Duration::from_mins(1));
-        metrics.dns_asked();
+        metrics.count_dns_query();
         metrics.dns_forwarded(Duration::from_millis(1), false);
         metrics.scrape_failed(ScrapeTarget::Envoy);
         metrics.scrape_failed(ScrapeTarget::Agent);

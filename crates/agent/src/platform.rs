@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use tokio::time::timeout;
 
-use super::local_http::Question;
+use super::local_http::LocalRequest;
 use super::node::Locality;
 use super::variables::Variables;
 
@@ -22,7 +22,7 @@ const DETECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// The address of the metadata server.
 const METADATA_V4: &str = "169.254.169.254";
 /// Maximum size of a response.
-const MAX_ANSWER: usize = 1 << 20;
+const MAX_RESPONSE: usize = 1 << 20;
 
 /// The properties of a cloud platform.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,18 +59,18 @@ impl Platform {
         if let Some(known) = Self::of_variables(variables) {
             return known;
         }
-        let asked = async {
+        let detection = async {
             match variables.text("CLOUD_PLATFORM").to_ascii_lowercase().as_str() {
-                "aws" => aws::ask(v6).await,
-                "azure" => azure::ask().await,
-                "gcp" => gcp::ask(variables, resolv_conf).await,
-                _ if azure::is_here() => azure::ask().await,
-                _ if gcp::is_here() => gcp::ask(variables, resolv_conf).await,
-                _ if aws::is_here(v6).await => aws::ask(v6).await,
+                "aws" => aws::fetch(v6).await,
+                "azure" => azure::fetch().await,
+                "gcp" => gcp::fetch(variables, resolv_conf).await,
+                _ if azure::is_detected() => azure::fetch().await,
+                _ if gcp::is_detected() => gcp::fetch(variables, resolv_conf).await,
+                _ if aws::is_detected(v6).await => aws::fetch(v6).await,
                 _ => Self::default(),
             }
         };
-        let platform = timeout(DETECTION_TIMEOUT, asked).await.unwrap_or_default();
+        let platform = timeout(DETECTION_TIMEOUT, detection).await.unwrap_or_default();
         if platform != Self::default() {
             let (region, zone) = (&platform.locality.region, &platform.locality.zone);
             tracing::info!(%region, %zone, metadata = platform.metadata.len(), "cloud platform detected");
@@ -83,14 +83,14 @@ impl Platform {
 async fn put(
     (method, host, path): (Method, &str, &str),
     headers: &[(&'static str, &str)],
-    patience: Duration,
+    timeout: Duration,
 ) -> Option<String> {
     let header = |(name, value): &(&'static str, &str)| {
         Some((HeaderName::from_static(name), HeaderValue::from_str(value).ok()?))
     };
     let headers: HeaderMap = headers.iter().filter_map(header).collect();
-    let question = Question { method, headers, limit: MAX_ANSWER, ..Question::get(host, 80, path, patience) };
-    let answer = question.ask().await.ok().filter(|answer| answer.status == StatusCode::OK)?;
+    let question = LocalRequest { method, headers, limit: MAX_RESPONSE, ..LocalRequest::get(host, 80, path, timeout) };
+    let answer = question.send().await.ok().filter(|answer| answer.status == StatusCode::OK)?;
     Some(String::from_utf8_lossy(&answer.body).into_owned())
 }
 

@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use super::command::ProxyCommand;
 use super::dns::NameTableSink;
-use super::envoy_life::{AdminApi, DrainPlan, Ended, Launch, Order, keep};
+use super::envoy_life::{AdminApi, DrainPlan, Ended, EnvoyCommand, Launch, keep};
 use super::iptables::TRACE_GROUP;
 use super::metrics::AgentMetrics;
 use super::services::{self as parts, Services, ServicesError};
@@ -90,7 +90,7 @@ pub async fn run(command: &ProxyCommand, variables: &Variables, environment: &En
     let Services { names, failures, .. } = parts::start(plan, environment.clock, &tasks, &stop).await?;
     tasks.spawn(stop.clone().run_until_cancelled_owned(end_on_failure(failures, give.clone())));
     if variables.flag("IPTABLES_TRACE_LOGGING", false) {
-        tasks.spawn(stop.clone().run_until_cancelled_owned(tell_of_packets()));
+        tasks.spawn(stop.clone().run_until_cancelled_owned(log_packets()));
     }
     serve_status(&prepared, variables, (names, metrics), &give, (&tasks, &stop)).await?;
     let watched = watch::watched(&prepared);
@@ -124,7 +124,7 @@ async fn serve_status(
     prepared: &Prepared,
     variables: &Variables,
     (table_source, metrics): (Option<NameTableSink>, AgentMetrics),
-    give: &mpsc::Sender<Order>,
+    give: &mpsc::Sender<EnvoyCommand>,
     (tasks, stop): (&TaskTracker, &CancellationToken),
 ) -> Result<(), RunError> {
     let Some(port) = u16::try_from(prepared.config.status_port).ok().filter(|port| *port != 0) else { return Ok(()) };
@@ -147,21 +147,21 @@ async fn serve_status(
 }
 
 /// Ends the agent when a service fails, as Envoy would not be updated any more.
-async fn end_on_failure(mut failures: mpsc::Receiver<&'static str>, give: mpsc::Sender<Order>) {
+async fn end_on_failure(mut failures: mpsc::Receiver<&'static str>, give: mpsc::Sender<EnvoyCommand>) {
     if let Some(part) = failures.recv().await {
         tracing::error!(part, "agent task failed");
-        let _ = give.send(Order::Terminate).await;
+        let _ = give.send(EnvoyCommand::Terminate).await;
     }
     pending().await
 }
 
 /// Logs packets that match the capture's trace rules. The agent works without these logs, too.
-async fn tell_of_packets() {
-    let told = match TraceLog::open(TRACE_GROUP) {
+async fn log_packets() {
+    let outcome = match TraceLog::open(TRACE_GROUP) {
         Ok(log) => log.run().await,
         Err(error) => Err(error),
     };
-    if let Err(error) = told {
+    if let Err(error) = outcome {
         tracing::warn!(
             %error,
             "failed to read logged packets; this requires NET_ADMIN and that no other process reads the same NFLOG group"
@@ -170,8 +170,8 @@ async fn tell_of_packets() {
 }
 
 /// Waits for a termination order. Other orders have no receiver and are ignored.
-async fn wait_for_end(orders: &mut mpsc::Receiver<Order>) -> Ended {
-    while let Some(Order::Drain | Order::Restart(_)) = orders.recv().await {}
+async fn wait_for_end(orders: &mut mpsc::Receiver<EnvoyCommand>) -> Ended {
+    while let Some(EnvoyCommand::Drain | EnvoyCommand::Restart(_)) = orders.recv().await {}
     Ended::OnOrder
 }
 

@@ -46,7 +46,7 @@ struct Sds {
 }
 
 /// The responses of a stream.
-type Answers<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
+type ResponseStream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
 
 /// Serves secrets until shutdown.
 ///
@@ -71,8 +71,8 @@ pub async fn serve(
 
 #[tonic::async_trait]
 impl SecretDiscoveryService for Sds {
-    type DeltaSecretsStream = Answers<DeltaDiscoveryResponse>;
-    type StreamSecretsStream = Answers<DiscoveryResponse>;
+    type DeltaSecretsStream = ResponseStream<DeltaDiscoveryResponse>;
+    type StreamSecretsStream = ResponseStream<DiscoveryResponse>;
 
     async fn delta_secrets(
         &self,
@@ -94,7 +94,10 @@ impl SecretDiscoveryService for Sds {
 }
 
 impl Sds {
-    fn begin<P: stream::Protocol>(&self, request: Request<Streaming<P::Request>>) -> Response<Answers<P::Response>> {
+    fn begin<P: stream::Protocol>(
+        &self,
+        request: Request<Streaming<P::Request>>,
+    ) -> Response<ResponseStream<P::Response>> {
         // Capacity of one: the next response is computed when there is room for it.
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
         let run = stream::run::<P>(request.into_inner(), sender, self.secrets.clone(), self.config.clone());

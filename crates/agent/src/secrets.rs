@@ -254,7 +254,7 @@ impl SecretsTask {
                     let publish = |secret| replace(&secrets.0.certificate, secret);
                     files::follow(wanted, (config.debounce, metrics), publish).await;
                 }
-                (None, Some(ca)) => authority::keep_fresh(&secrets, ca, clock, !roots_from_file).await,
+                (None, Some(ca)) => authority::renew_certificate(&secrets, ca, clock, !roots_from_file).await,
                 (None, None) => std::future::pending().await,
             }
         };

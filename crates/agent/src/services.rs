@@ -108,7 +108,7 @@ pub async fn start(
     tasks.spawn(getting.run());
     let serving = sds::serve(listen(config.sds_socket)?, secrets.clone(), config.sds, stop.clone());
     let failed = fail.clone();
-    tasks.spawn(async move { tell(serving.await, "sds", &failed) });
+    tasks.spawn(async move { report_outcome(serving.await, "sds", &failed) });
 
     let names = match config.names {
         None => None,
@@ -120,8 +120,8 @@ pub async fn start(
         }
     };
     let health = config.health.map(|config| {
-        let (health, asking) = health::start(config, stop.clone());
-        tasks.spawn(asking);
+        let (health, prober) = health::start(config, stop.clone());
+        tasks.spawn(prober);
         health
     });
     let modules = config.modules.map(|modules| Modules::counted_by(modules, clock, config.metrics.clone()));
@@ -139,12 +139,16 @@ pub async fn start(
         metrics: config.metrics,
     };
     let serving = ads::serve(listen(config.ads_socket)?, proxy, stop.clone());
-    tasks.spawn(async move { tell(serving.await, "ads", &fail) });
+    tasks.spawn(async move { report_outcome(serving.await, "ads", &fail) });
     Ok(Services { secrets, names, failures })
 }
 
 /// Logs and reports that a service failed.
-fn tell<E: std::error::Error + 'static>(outcome: Result<(), E>, name: &'static str, fail: &mpsc::Sender<&'static str>) {
+fn report_outcome<E: std::error::Error + 'static>(
+    outcome: Result<(), E>,
+    name: &'static str,
+    fail: &mpsc::Sender<&'static str>,
+) {
     if let Err(error) = outcome {
         tracing::error!(name, error = &error as &dyn std::error::Error, "agent service failed");
         // The channel has capacity for each service.

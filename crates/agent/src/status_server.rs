@@ -27,7 +27,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use super::envoy_life::{AdminApi, Order};
+use super::envoy_life::{AdminApi, EnvoyCommand};
 use super::mesh_metrics::MeshMetrics;
 use super::metrics::{AgentMetrics, ScrapeTarget};
 use navarch_net::budget::Budget;
@@ -74,7 +74,7 @@ pub struct StatusConfig {
     /// Counter of failed scrapes.
     pub work: AgentMetrics,
     /// Orders for Envoy.
-    pub orders: mpsc::Sender<Order>,
+    pub orders: mpsc::Sender<EnvoyCommand>,
     /// Counter of rejected clients.
     pub rejections: Rejections,
     /// `NAVARCH_MAX_STATUS_CONNECTIONS`: maximum number of connections, a quarter of them reserved for loopback. Default 128.
@@ -179,16 +179,16 @@ async fn probe(State(shared): State<Arc<Shared>>, request: Request) -> Response 
 
 /// Quits agent and Envoy at once (`/quitquitquit`).
 async fn quit(state: State<Arc<Shared>>, caller: ConnectInfo<SocketAddr>, method: Method) -> Response {
-    order(&state, caller.0, &method, Order::Quit).await
+    order(&state, caller.0, &method, EnvoyCommand::Quit).await
 }
 
 /// Drains Envoy (`/drain`).
 async fn drain(state: State<Arc<Shared>>, caller: ConnectInfo<SocketAddr>, method: Method) -> Response {
-    order(&state, caller.0, &method, Order::Drain).await
+    order(&state, caller.0, &method, EnvoyCommand::Drain).await
 }
 
 /// Sends an order to the task that runs Envoy.
-async fn order(shared: &Shared, caller: SocketAddr, method: &Method, order: Order) -> Response {
+async fn order(shared: &Shared, caller: SocketAddr, method: &Method, order: EnvoyCommand) -> Response {
     if let Some(refusal) = refusal(caller) {
         return refusal;
     }

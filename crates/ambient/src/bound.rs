@@ -145,7 +145,7 @@ pub fn services_of_proxy(view: &View<'_>) -> Vec<ServiceKey> {
         return Vec::new();
     }
     if joins_networks(view) {
-        return networks::far_services(view).into_iter().collect();
+        return networks::multi_cluster_services(view).into_iter().collect();
     }
     let own = view.derived(&OwnAddresses);
     let mut services: Vec<ServiceKey> =

@@ -75,32 +75,37 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
         }
     }
 
-    fn kept_names(&self, kind: ResourceType, view: &View<'_>) -> Option<NameList> {
-        self.0.kept_names(kind, view)
+    fn further_names(&self, kind: ResourceType, view: &View<'_>) -> Option<NameList> {
+        self.0.further_names(kind, view)
     }
 
-    fn meant(&self, kind: ResourceType, asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Option<Vec<ResourceName>> {
-        self.0.meant(kind, asked, view)
+    fn referenced_names(
+        &self,
+        kind: ResourceType,
+        requested: &BTreeSet<ResourceName>,
+        view: &View<'_>,
+    ) -> Option<Vec<ResourceName>> {
+        self.0.referenced_names(kind, requested, view)
     }
 
     fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
         match kind.is_by_address() {
-            true if peers::are_meant(kind, view) => peers::at(of.as_str(), view),
-            true => members::meant_by(of.as_str(), view),
+            true if peers::is_peers_only(kind, view) => peers::at(of.as_str(), view),
+            true => members::resolve_name(of.as_str(), view),
             false => self.0.members(kind, of, view),
         }
     }
 
     fn unnamed(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
         match kind.is_by_address() {
-            true if peers::are_meant(kind, view) => Vec::new(),
+            true if peers::is_peers_only(kind, view) => Vec::new(),
             true => members::on_own_node(view),
             false => self.0.unnamed(kind, view),
         }
     }
 
     fn resource_on_demand(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
-        if kind.is_by_address() && peers::are_meant(kind, view) {
+        if kind.is_by_address() && peers::is_peers_only(kind, view) {
             return peers::peer(name, view).map(|workload| workload.encode_to_vec().into());
         }
         self.resource(kind, name, view)

@@ -7,7 +7,7 @@ use navarch_api::istio::{ServiceEntry, WorkloadEntry};
 use navarch_api::kubernetes::{EndpointSlice, Pod};
 use navarch_api::names::{Hostname, NetworkId, ResourceName};
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::view::View;
 use navarch_registry::address_index::LabelKey;
 use navarch_registry::address_name::{AddressName, NetworkAddress};
@@ -16,14 +16,14 @@ use navarch_registry::model::ServiceKey;
 use crate::mesh::MeshFacts;
 use crate::selected::host_of;
 use crate::service_facts::{FactsOf, Origin, ServiceFacts, facts_of_service};
-use crate::site::{homes, near_clusters};
+use crate::site::{remote_sites, site_clusters};
 use crate::wire::network_address;
 use crate::workloads::SummaryOf;
 use crate::{network_gateways, services, split_horizon};
 
 /// The resource names that a requested name refers to: the workload of that name; else the workloads at that address; else the
 /// service of that name or at that address, and its workloads.
-pub(crate) fn meant_by(text: &str, view: &View<'_>) -> Vec<ResourceName> {
+pub(crate) fn resolve_name(text: &str, view: &View<'_>) -> Vec<ResourceName> {
     let mesh = view.get(&MeshFacts);
     let to_names = |names: Vec<AddressName>| -> Vec<ResourceName> {
         names.iter().map(|name| name.to_resource_name(&mesh.cluster)).collect()
@@ -32,8 +32,8 @@ pub(crate) fn meant_by(text: &str, view: &View<'_>) -> Vec<ResourceName> {
     if let Some(name) = &name
         && !matches!(name, AddressName::Service(_))
     {
-        let is_there = view.get(&SummaryOf(name.clone())).is_some();
-        return if is_there { to_names(vec![name.clone()]) } else { Vec::new() };
+        let exists = view.get(&SummaryOf(name.clone())).is_some();
+        return if exists { to_names(vec![name.clone()]) } else { Vec::new() };
     }
     let address = NetworkAddress::parse(text);
     if let Some(address) = &address {
@@ -58,8 +58,8 @@ pub(crate) fn on_own_node(view: &View<'_>) -> Vec<ResourceName> {
     let mesh = view.get(&MeshFacts);
     let Some(node) = view.proxy().meta("NODE_NAME").filter(|node| !node.is_empty()) else { return Vec::new() };
     let mut names = Vec::new();
-    for home in homes(view) {
-        let pods = view.pods_on_in(&home, &node).map(|pod| there(&home, AddressName::Pod(pod)));
+    for cluster_ref in site_clusters(view) {
+        let pods = view.pods_on_in(&cluster_ref, &node).map(|pod| name_in_cluster(&cluster_ref, AddressName::Pod(pod)));
         names.extend(pods.map(|pod| pod.to_resource_name(&mesh.cluster)));
     }
     names
@@ -67,15 +67,16 @@ pub(crate) fn on_own_node(view: &View<'_>) -> Vec<ResourceName> {
 
 fn workloads_at(address: &NetworkAddress, view: &View<'_>) -> Vec<AddressName> {
     let mut names: Vec<AddressName> = Vec::new();
-    for home in homes(view) {
-        for object in view.objects_at_in(&home, address.address) {
-            names
-                .extend(workloads_in(&home, &object, view).into_iter().filter(|name| has_address(name, address, view)));
+    for cluster_ref in site_clusters(view) {
+        for object in view.objects_at_in(&cluster_ref, address.address) {
+            names.extend(
+                workloads_in(&cluster_ref, &object, view).into_iter().filter(|name| has_address(name, address, view)),
+            );
         }
     }
     for known in network_gateways::of_remotes(view) {
-        let is_there = known.gateway.network == address.network && known.gateway.address.parse() == Ok(address.address);
-        names.extend(is_there.then(|| split_horizon::gateway_name(&known)));
+        let exists = known.gateway.network == address.network && known.gateway.address.parse() == Ok(address.address);
+        names.extend(exists.then(|| split_horizon::gateway_name(&known)));
     }
     names
 }
@@ -84,19 +85,19 @@ fn workloads_at(address: &NetworkAddress, view: &View<'_>) -> Vec<AddressName> {
 /// of several workloads of an object.
 pub(crate) fn has_address(name: &AddressName, address: &NetworkAddress, view: &View<'_>) -> bool {
     let has_it = if let AddressName::Remote { cluster, workload } = name {
-        may_have(&Home::Remote(cluster.clone()), workload, address, view)
+        may_have_address(&ClusterRef::Remote(cluster.clone()), workload, address, view)
     } else {
-        may_have(&Home::Config, name, address, view)
+        may_have_address(&ClusterRef::Config, name, address, view)
     };
     has_it && view.get(&SummaryOf(name.clone())).as_ref().as_ref().is_some_and(|found| found.network == address.network)
 }
 
 /// Whether a workload of a cluster that the index returned for an address has that address, in any network.
-fn may_have(home: &Home, name: &AddressName, address: &NetworkAddress, view: &View<'_>) -> bool {
+fn may_have_address(cluster_ref: &ClusterRef, name: &AddressName, address: &NetworkAddress, view: &View<'_>) -> bool {
     match name {
         AddressName::Endpoint { address: own, .. } => own.parse() == Ok(address.address),
         AddressName::SliceEndpoint { slice, address: first } => {
-            let slice = view.object_in::<EndpointSlice>(home, slice);
+            let slice = view.object_in::<EndpointSlice>(cluster_ref, slice);
             let mut endpoints = slice.into_iter().flat_map(|slice| &slice.spec.endpoints);
             endpoints.any(|endpoint| {
                 endpoint.addresses.first() == Some(first) && endpoint.addresses.contains(&address.address)
@@ -109,16 +110,16 @@ fn may_have(home: &Home, name: &AddressName, address: &NetworkAddress, view: &Vi
 }
 
 /// The name of a workload of a cluster.
-pub(crate) fn there(home: &Home, name: AddressName) -> AddressName {
-    match home {
-        Home::Remote(cluster) => name.of_remote(cluster),
-        Home::Config | Home::Unknown => name,
+pub(crate) fn name_in_cluster(cluster_ref: &ClusterRef, name: AddressName) -> AddressName {
+    match cluster_ref {
+        ClusterRef::Remote(cluster) => name.of_remote(cluster),
+        ClusterRef::Config | ClusterRef::Unknown => name,
     }
 }
 
 /// The workloads that an object of a cluster can declare.
 #[expect(clippy::wildcard_enum_match_arm, reason = "only a few kinds are workloads")]
-pub(crate) fn workloads_in(home: &Home, object: &ObjectRef, view: &View<'_>) -> Vec<AddressName> {
+pub(crate) fn workloads_in(cluster_ref: &ClusterRef, object: &ObjectRef, view: &View<'_>) -> Vec<AddressName> {
     let name = object.name.clone();
     let found = match object.kind {
         Kind::Pod => vec![AddressName::Pod(name)],
@@ -128,7 +129,7 @@ pub(crate) fn workloads_in(home: &Home, object: &ObjectRef, view: &View<'_>) -> 
             entry.map(|entry| endpoints_of(&entry.spec, &name)).unwrap_or_default()
         }
         Kind::EndpointSlice => {
-            let slice = view.object_in::<EndpointSlice>(home, &name);
+            let slice = view.object_in::<EndpointSlice>(cluster_ref, &name);
             let endpoints = slice.into_iter().flat_map(|slice| &slice.spec.endpoints);
             let addresses = endpoints.filter(|endpoint| endpoint.pod.is_none());
             let addresses = addresses.filter_map(|endpoint| endpoint.addresses.first());
@@ -147,7 +148,7 @@ pub(crate) fn workloads_in(home: &Home, object: &ObjectRef, view: &View<'_>) -> 
         }
         _ => Vec::new(),
     };
-    found.into_iter().map(|name| there(home, name)).collect()
+    found.into_iter().map(|name| name_in_cluster(cluster_ref, name)).collect()
 }
 
 /// The endpoints of a ServiceEntry.
@@ -164,7 +165,7 @@ pub(crate) fn endpoints_of(entry: &ServiceEntry, name: &NamespacedName) -> Vec<A
 fn service_at(address: &NetworkAddress, view: &View<'_>) -> Option<Arc<ServiceFacts>> {
     let suffix = &view.mesh().settings.domain_suffix;
     let wanted = network_address(address.address, &address.network);
-    for object in view.objects_at_in(&Home::Config, address.address) {
+    for object in view.objects_at_in(&ClusterRef::Config, address.address) {
         let namespace = &object.name.namespace;
         let hosts = match object.kind {
             Kind::Service => vec![host_of(&object.name.name, namespace, suffix)],
@@ -195,9 +196,9 @@ pub(crate) fn service_key_at(address: IpAddr, network: &NetworkId, view: &View<'
 
 fn workloads_of(service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
     let mut candidates = match &service.origin {
-        Origin::Service(name) => of_service(&Home::Config, name, service, view),
+        Origin::Service(name) => of_service(&ClusterRef::Config, name, service, view),
         Origin::ServiceEntry(name) => {
-            let mut candidates = selected_by(&Home::Config, service, view);
+            let mut candidates = selected_by(&ClusterRef::Config, service, view);
             let entry = view.object::<ServiceEntry>(name);
             candidates.extend(entry.into_iter().flat_map(|entry| endpoints_of(&entry.spec, name)));
             candidates
@@ -205,10 +206,10 @@ fn workloads_of(service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
     };
     // In remote clusters they are the workloads of the Service there.
     if let Origin::Service(name) = &service.origin {
-        for cluster in near_clusters(view).iter() {
-            let home = Home::Remote(cluster.clone());
-            let there = facts_of_service(&home, name, view);
-            candidates.extend(there.into_iter().flat_map(|facts| of_service(&home, name, &facts, view)));
+        for cluster in remote_sites(view).iter() {
+            let cluster_ref = ClusterRef::Remote(cluster.clone());
+            let there = facts_of_service(&cluster_ref, name, view);
+            candidates.extend(there.into_iter().flat_map(|facts| of_service(&cluster_ref, name, &facts, view)));
         }
     }
     candidates.sort_unstable();
@@ -223,37 +224,42 @@ fn workloads_of(service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
 }
 
 /// Candidates for workloads of a Service of a cluster: those that it selects, and those in its EndpointSlices.
-fn of_service(home: &Home, name: &NamespacedName, service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
-    let mut candidates = selected_by(home, service, view);
-    for object in view.objects_with_in(home, LabelKey::of_slices(&name.namespace, &name.name)) {
-        let Some(slice) = view.object_in::<EndpointSlice>(home, &object.name) else { continue };
+fn of_service(
+    cluster_ref: &ClusterRef,
+    name: &NamespacedName,
+    service: &ServiceFacts,
+    view: &View<'_>,
+) -> Vec<AddressName> {
+    let mut candidates = selected_by(cluster_ref, service, view);
+    for object in view.objects_with_in(cluster_ref, LabelKey::of_slices(&name.namespace, &name.name)) {
+        let Some(slice) = view.object_in::<EndpointSlice>(cluster_ref, &object.name) else { continue };
         let pods = slice.spec.endpoints.iter().filter_map(|one| one.pod.clone());
-        candidates.extend(pods.map(|pod| there(home, AddressName::Pod(pod))));
-        candidates.extend(workloads_in(home, &object, view));
+        candidates.extend(pods.map(|pod| name_in_cluster(cluster_ref, AddressName::Pod(pod))));
+        candidates.extend(workloads_in(cluster_ref, &object, view));
     }
     candidates
 }
 
 /// Candidates for workloads that a service selects in a cluster.
-fn selected_by(home: &Home, service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
+fn selected_by(cluster_ref: &ClusterRef, service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
     if service.selector.is_empty() {
         return Vec::new();
     }
-    let pods = selected_pods(home, service, view).into_iter().map(AddressName::Pod);
-    let entries = view.list_in::<WorkloadEntry>(home, &service.key.namespace).into_iter();
+    let pods = selected_pods(cluster_ref, service, view).into_iter().map(AddressName::Pod);
+    let entries = view.list_in::<WorkloadEntry>(cluster_ref, &service.key.namespace).into_iter();
     let entries = entries.map(|entry| AddressName::WorkloadEntry(entry.meta.key()));
-    pods.chain(entries).map(|name| there(home, name)).collect()
+    pods.chain(entries).map(|name| name_in_cluster(cluster_ref, name)).collect()
 }
 
 /// The pods of a cluster that a service may select: those with the rarest label of its selector.
-fn selected_pods(home: &Home, service: &ServiceFacts, view: &View<'_>) -> Vec<NamespacedName> {
+fn selected_pods(cluster_ref: &ClusterRef, service: &ServiceFacts, view: &View<'_>) -> Vec<NamespacedName> {
     let namespace = &service.key.namespace;
     let pods = |label| {
-        let objects = view.objects_with_in(home, label).filter(|object| object.kind == Kind::Pod);
+        let objects = view.objects_with_in(cluster_ref, label).filter(|object| object.kind == Kind::Pod);
         objects.map(|object| object.name).collect::<Vec<_>>()
     };
     match LabelKey::of_selector(namespace, &service.selector).map(pods).min_by_key(Vec::len) {
         Some(pods) => pods,
-        None => view.list_in::<Pod>(home, namespace).into_iter().map(|pod| pod.meta.key()).collect(),
+        None => view.list_in::<Pod>(cluster_ref, namespace).into_iter().map(|pod| pod.meta.key()).collect(),
     }
 }

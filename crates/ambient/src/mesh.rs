@@ -8,7 +8,7 @@ use super::site::Site;
 use super::wire::{gateway_by_host, gateway_by_ip};
 use navarch_api::gateway_api::KubernetesGateway;
 use navarch_api::names::{ClusterId, Namespace, NetworkId};
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::NETWORK_LABEL;
@@ -55,7 +55,7 @@ struct GatewayOf(NetworkId);
 
 impl Mesh {
     /// The trust domain in workloads: empty for the default one.
-    pub(super) fn told_trust_domain(&self) -> String {
+    pub(super) fn workload_trust_domain(&self) -> String {
         if &*self.trust_domain == "cluster.local" { String::new() } else { self.trust_domain.to_string() }
     }
 }
@@ -69,7 +69,7 @@ impl Query for MeshFacts {
         let network = view.namespace_labels(&settings.system_namespace).and_then(|labels| labels.get(NETWORK_LABEL));
         let network = network.map(NetworkId::new).unwrap_or_default();
         let site = Site {
-            home: Home::Config,
+            cluster_ref: ClusterRef::Config,
             cluster: settings.cluster_id.clone(),
             gateway: gateway_of(&network, view),
             network: network.clone(),

@@ -13,7 +13,7 @@ use navarch_api::kubernetes::{Namespace as NamespaceObject, Service, ServiceType
 use navarch_api::mesh::{LabelSelector, ServiceScope};
 use navarch_api::names::{ClusterId, Namespace, NetworkId};
 use navarch_api::object::{NamespacedName, Object, ObjectMeta};
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::NETWORK_LABEL;
@@ -50,7 +50,7 @@ struct NetworkOf(ClusterId);
 
 /// The multi-cluster services of a namespace, and their waypoints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct FarIn(Namespace);
+struct MultiClusterServicesIn(Namespace);
 
 /// A Service of a remote cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,11 +88,11 @@ pub fn addresses(view: &View<'_>, key: &ServiceKey, network: &NetworkId) -> Vec<
 }
 
 /// The services of east-west gateways: multi-cluster services, and their waypoints.
-pub(crate) fn far_services(view: &View<'_>) -> BTreeSet<ServiceKey> {
+pub(crate) fn multi_cluster_services(view: &View<'_>) -> BTreeSet<ServiceKey> {
     let namespaces: Vec<Namespace> = keys_by_namespace(view).keys().cloned().collect();
     let mut far = BTreeSet::new();
     for namespace in namespaces {
-        far.extend(view.get(&FarIn(namespace)).iter().cloned());
+        far.extend(view.get(&MultiClusterServicesIn(namespace)).iter().cloned());
     }
     far
 }
@@ -111,17 +111,21 @@ pub(crate) fn far_service<'a>(
     if !are_joined(view) {
         return None;
     }
-    let home = Home::Remote(cluster.clone());
-    let object = view.object_in::<Service>(&home, name)?;
-    let namespace = namespace_there(&home, &name.namespace, view);
+    let cluster_ref = ClusterRef::Remote(cluster.clone());
+    let object = view.object_in::<Service>(&cluster_ref, name)?;
+    let namespace = namespace_in_cluster(&cluster_ref, &name.namespace, view);
     let is_alias = matches!(object.spec.service_type, ServiceType::ExternalName(_));
-    (!is_alias && is_far(view, &object.meta.labels, namespace.map(|meta| &meta.labels))).then_some(object)
+    (!is_alias && is_multi_cluster(view, &object.meta.labels, namespace.map(|meta| &meta.labels))).then_some(object)
 }
 
 /// The metadata of a namespace of a cluster.
-pub(crate) fn namespace_there<'a>(home: &Home, name: &Namespace, view: &'a View<'_>) -> Option<&'a ObjectMeta> {
+pub(crate) fn namespace_in_cluster<'a>(
+    cluster_ref: &ClusterRef,
+    name: &Namespace,
+    view: &'a View<'_>,
+) -> Option<&'a ObjectMeta> {
     let name = NamespacedName::new("", name.as_str());
-    view.object_in::<NamespaceObject>(home, &name).map(|namespace| &namespace.meta)
+    view.object_in::<NamespaceObject>(cluster_ref, &name).map(|namespace| &namespace.meta)
 }
 
 /// The name of the Service that declares the service of this key in any cluster; `None` if another kind declares it.
@@ -132,7 +136,7 @@ fn service_name(view: &View<'_>, key: &ServiceKey) -> Option<NamespacedName> {
 }
 
 /// Whether mesh config makes Services with these labels multi-cluster; `namespace` has the labels of their namespace.
-fn is_far(view: &View<'_>, service: &Labels, namespace: Option<&Labels>) -> bool {
+fn is_multi_cluster(view: &View<'_>, service: &Labels, namespace: Option<&Labels>) -> bool {
     let selects = |selector: Option<&LabelSelector>, labels: &Labels| selector.is_none_or(|one| one.selects(labels));
     let mut scopes = view.mesh().config.service_scope_configs.iter();
     namespace.is_some_and(|namespace| {
@@ -153,8 +157,8 @@ impl Query for ServiceReachOf {
         }
         let name = service_name(view, &self.0)?;
         if let Some(own) = view.object::<Service>(&name) {
-            let is_far = is_far(view, &own.meta.labels, view.namespace_labels(&self.0.namespace));
-            return Some(if is_far { ServiceReach::Mesh } else { ServiceReach::Cluster });
+            let is_multi_cluster = is_multi_cluster(view, &own.meta.labels, view.namespace_labels(&self.0.namespace));
+            return Some(if is_multi_cluster { ServiceReach::Mesh } else { ServiceReach::Cluster });
         }
         (!remote_parts(view, &self.0).is_empty()).then_some(ServiceReach::Mesh)
     }
@@ -184,12 +188,12 @@ impl Query for NetworkOf {
 
     fn compute(&self, view: &View<'_>) -> NetworkId {
         let system = &view.mesh().settings.system_namespace;
-        let namespace = namespace_there(&Home::Remote(self.0.clone()), system, view);
+        let namespace = namespace_in_cluster(&ClusterRef::Remote(self.0.clone()), system, view);
         namespace.and_then(|meta| meta.labels.get(NETWORK_LABEL)).map(NetworkId::new).unwrap_or_default()
     }
 }
 
-impl Query for FarIn {
+impl Query for MultiClusterServicesIn {
     type Value = BTreeSet<ServiceKey>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {

@@ -6,7 +6,7 @@ use navarch_proto::istio::workload::Locality;
 
 use navarch_api::kubernetes::Node;
 use navarch_api::object::NamespacedName;
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::{REGION_LABEL, SUBZONE_LABEL, ZONE_LABEL};
@@ -14,7 +14,7 @@ use navarch_registry::{REGION_LABEL, SUBZONE_LABEL, ZONE_LABEL};
 /// The locality of a node of a cluster, from its labels; `None` if they contain none, or the node does not exist. Nodes
 /// change often, their localities do not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct LocalityOfNode(pub(super) Home, pub(super) Arc<str>);
+pub(super) struct LocalityOfNode(pub(super) ClusterRef, pub(super) Arc<str>);
 
 impl Query for LocalityOfNode {
     type Value = Option<Locality>;

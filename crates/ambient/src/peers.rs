@@ -9,14 +9,14 @@ use navarch_api::kubernetes::Pod;
 use navarch_api::names::{NetworkId, ResourceName};
 use navarch_api::object::{Kind, NamespacedName};
 use navarch_proto::istio::workload::{Workload, WorkloadType};
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::ResourceType;
 use navarch_push::view::View;
 use navarch_registry::address_name::{AddressName, NetworkAddress};
 use navarch_registry::workload_name_of_entry;
 
-use crate::members::there;
+use crate::members::name_in_cluster;
 use crate::mesh::MeshFacts;
 use crate::networks::network_of;
 use crate::wire::ip_bytes;
@@ -26,7 +26,7 @@ use crate::workloads::{meta_of_entry, own_fields_of_pod, set_names};
 const MAX_AT: usize = 64;
 
 /// Whether a client that requests by address gets only pods and WorkloadEntries.
-pub(crate) fn are_meant(kind: ResourceType, view: &View<'_>) -> bool {
+pub(crate) fn is_peers_only(kind: ResourceType, view: &View<'_>) -> bool {
     if !view.get(&MeshFacts).is_ambient {
         return true;
     }
@@ -43,18 +43,18 @@ pub(crate) fn are_meant(kind: ResourceType, view: &View<'_>) -> bool {
 pub(crate) fn at(text: &str, view: &View<'_>) -> Vec<ResourceName> {
     let Some(address) = NetworkAddress::parse(text) else { return Vec::new() };
     let cluster = &view.get(&MeshFacts).cluster;
-    let remotes = view.remote_clusters().cloned().map(Home::Remote);
-    let homes: Vec<Home> = std::iter::once(Home::Config).chain(remotes).collect();
+    let remotes = view.remote_clusters().cloned().map(ClusterRef::Remote);
+    let homes: Vec<ClusterRef> = std::iter::once(ClusterRef::Config).chain(remotes).collect();
     let mut names = Vec::new();
-    for home in homes {
-        for object in view.objects_at_in(&home, address.address) {
+    for cluster_ref in homes {
+        for object in view.objects_at_in(&cluster_ref, address.address) {
             // In ambient mode Services and other objects have addresses, too.
             let name = match object.kind {
                 Kind::Pod => AddressName::Pod(object.name),
                 Kind::WorkloadEntry => AddressName::WorkloadEntry(object.name),
                 _ => continue,
             };
-            let name = there(&home, name);
+            let name = name_in_cluster(&cluster_ref, name);
             let fits =
                 |found: Workload| address.network.as_str().is_empty() || found.network == address.network.as_str();
             if workload(&name, view).is_some_and(fits) {
@@ -70,19 +70,19 @@ pub(crate) fn at(text: &str, view: &View<'_>) -> Vec<ResourceName> {
 pub(crate) fn peer(name: &ResourceName, view: &View<'_>) -> Option<Workload> {
     let mesh = view.get(&MeshFacts);
     let parsed = AddressName::parse(name.as_str(), &mesh.cluster)?;
-    Some(Workload { uid: name.to_string(), trust_domain: mesh.told_trust_domain(), ..workload(&parsed, view)? })
+    Some(Workload { uid: name.to_string(), trust_domain: mesh.workload_trust_domain(), ..workload(&parsed, view)? })
 }
 
 /// The workload of a pod or a WorkloadEntry of any cluster.
 fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> {
-    let (home, name) = if let AddressName::Remote { cluster, workload } = name {
-        (Home::Remote(cluster.clone()), &**workload)
+    let (cluster_ref, name) = if let AddressName::Remote { cluster, workload } = name {
+        (ClusterRef::Remote(cluster.clone()), &**workload)
     } else {
-        (Home::Config, name)
+        (ClusterRef::Config, name)
     };
     match name {
-        AddressName::Pod(pod) => of_pod(&home, pod, view),
-        AddressName::WorkloadEntry(entry) => of_entry(&home, entry, view),
+        AddressName::Pod(pod) => of_pod(&cluster_ref, pod, view),
+        AddressName::WorkloadEntry(entry) => of_entry(&cluster_ref, entry, view),
         AddressName::Endpoint { .. }
         | AddressName::SliceEndpoint { .. }
         | AddressName::NetworkGateway { .. }
@@ -93,9 +93,9 @@ fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> {
 }
 
 /// The workload of a pod, with the names that the metadata of its endpoints has.
-fn of_pod(home: &Home, name: &NamespacedName, view: &View<'_>) -> Option<Workload> {
-    let own = own_fields_of_pod(view.object_in::<Pod>(home, name)?)?;
-    let known = view.workload_in(home, name)?;
+fn of_pod(cluster_ref: &ClusterRef, name: &NamespacedName, view: &View<'_>) -> Option<Workload> {
+    let own = own_fields_of_pod(view.object_in::<Pod>(cluster_ref, name)?)?;
+    let known = view.workload_in(cluster_ref, name)?;
     let (network, cluster_id) = (known.location.network.to_string(), known.location.cluster.to_string());
     let mut workload = Workload { network, cluster_id, ..own };
     set_names(&mut workload, &known.own_labels, &known.name);
@@ -103,17 +103,17 @@ fn of_pod(home: &Home, name: &NamespacedName, view: &View<'_>) -> Option<Workloa
 }
 
 /// The workload of a WorkloadEntry with an address.
-fn of_entry(home: &Home, name: &NamespacedName, view: &View<'_>) -> Option<Workload> {
+fn of_entry(cluster_ref: &ClusterRef, name: &NamespacedName, view: &View<'_>) -> Option<Workload> {
     let settings = &view.mesh().settings;
-    if *home != Home::Config && !settings.clusters.remote_workload_entries {
+    if *cluster_ref != ClusterRef::Config && !settings.clusters.remote_workload_entries {
         return None;
     }
-    let object = view.object_in::<WorkloadEntry>(home, name)?;
+    let object = view.object_in::<WorkloadEntry>(cluster_ref, name)?;
     let spec = &object.spec;
     let address = spec.address.parse().ok()?;
-    let (cluster, network) = match home {
-        Home::Remote(cluster) => (cluster.clone(), network_of(view, cluster)),
-        Home::Config | Home::Unknown => (settings.cluster_id.clone(), view.get(&MeshFacts).network.clone()),
+    let (cluster, network) = match cluster_ref {
+        ClusterRef::Remote(cluster) => (cluster.clone(), network_of(view, cluster)),
+        ClusterRef::Config | ClusterRef::Unknown => (settings.cluster_id.clone(), view.get(&MeshFacts).network.clone()),
     };
     let mut workload = Workload {
         name: name.name.to_string(),

@@ -25,7 +25,7 @@ use navarch_api::gateway_api::KubernetesGateway;
 use navarch_api::istio::{AuthorizationPolicy, PeerAuthentication};
 use navarch_api::names::ResourceName;
 use navarch_api::object::NamespacedName;
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
@@ -81,15 +81,15 @@ fn policy(name: &str, view: &View<'_>) -> Option<Authorization> {
     let (namespace, name) = name.split_once('/')?;
     let mesh = view.get(&MeshFacts);
     if name == STATIC_STRICT {
-        let is_there = mesh.root_namespace == *namespace && *view.get(&IsAnyPeerAuthentication);
-        return is_there.then(|| strict(namespace));
+        let exists = mesh.root_namespace == *namespace && *view.get(&IsAnyPeerAuthentication);
+        return exists.then(|| strict(namespace));
     }
     if let Some(name) = name.strip_prefix(CONVERTED) {
         return peer::converted(&NamespacedName::new(namespace, name), view);
     }
     if let Some(rest) = name.strip_prefix(ALLOW_WAYPOINT) {
         let gateway = rest.strip_prefix(namespace)?.strip_prefix('_')?;
-        let waypoint = (*view.get(&WaypointOf(Home::Config, NamespacedName::new(namespace, gateway)))).clone()?;
+        let waypoint = (*view.get(&WaypointOf(ClusterRef::Config, NamespacedName::new(namespace, gateway)))).clone()?;
         return allow_waypoint(&waypoint, &mesh.trust_domain);
     }
     let policy = view.object::<AuthorizationPolicy>(&NamespacedName::new(namespace, name))?;

@@ -7,7 +7,7 @@ use super::service_facts::{FactsOf, Origin, ServiceFacts, facts_of_service};
 use navarch_api::istio::ServiceEntry;
 use navarch_api::kubernetes::Service;
 use navarch_api::names::{Hostname, Namespace};
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Labels, ServiceKey};
@@ -16,7 +16,7 @@ use navarch_registry::selects;
 /// The services of a namespace that select workloads of a cluster. In a remote cluster these are its multi-cluster
 /// Services.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct SelectingServices(pub(super) Home, pub(super) Namespace);
+pub(super) struct SelectingServices(pub(super) ClusterRef, pub(super) Namespace);
 
 /// Services by the first label of their selectors.
 #[derive(Debug, Default, PartialEq)]
@@ -53,12 +53,12 @@ impl Query for SelectingServices {
     type Value = Selecting;
 
     fn compute(&self, view: &View<'_>) -> Selecting {
-        let Self(home, namespace) = self;
-        let services = view.list_in::<Service>(home, namespace).into_iter();
+        let Self(cluster_ref, namespace) = self;
+        let services = view.list_in::<Service>(cluster_ref, namespace).into_iter();
         let services = services.filter(|service| !service.spec.selector.is_empty());
         let mut selecting = Selecting::default();
-        if *home != Home::Config {
-            for facts in services.filter_map(|service| facts_of_service(home, &service.meta.key(), view)) {
+        if *cluster_ref != ClusterRef::Config {
+            for facts in services.filter_map(|service| facts_of_service(cluster_ref, &service.meta.key(), view)) {
                 selecting.add(&facts);
             }
             return selecting;

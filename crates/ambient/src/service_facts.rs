@@ -9,7 +9,7 @@ use navarch_api::kubernetes::{Protocol, Service, TargetPort};
 use navarch_api::mesh::Visibility;
 use navarch_api::names::{ClusterId, Namespace, PortName};
 use navarch_api::object::{Kind, NamespacedName, Object, ObjectMeta};
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Labels, Resolution, ServiceKey};
@@ -57,17 +57,21 @@ pub(super) struct FactsOf(pub(super) ServiceKey);
 
 /// The properties of a Service in a remote cluster; `None` if it does not exist or is not multi-cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct FactsThere(ClusterId, NamespacedName);
+struct RemoteServiceFacts(ClusterId, NamespacedName);
 
 /// The properties of a Service in a cluster; `None` if it does not exist.
-pub(super) fn facts_of_service(home: &Home, service: &NamespacedName, view: &View<'_>) -> Option<Arc<ServiceFacts>> {
-    match home {
-        Home::Config => {
+pub(super) fn facts_of_service(
+    cluster_ref: &ClusterRef,
+    service: &NamespacedName,
+    view: &View<'_>,
+) -> Option<Arc<ServiceFacts>> {
+    match cluster_ref {
+        ClusterRef::Config => {
             let facts = (*view.get(&FactsOf(key_of(service, view)))).clone();
             facts.filter(|facts| matches!(facts.origin, Origin::Service(_)))
         }
-        Home::Remote(cluster) => (*view.get(&FactsThere(cluster.clone(), service.clone()))).clone(),
-        Home::Unknown => None,
+        ClusterRef::Remote(cluster) => (*view.get(&RemoteServiceFacts(cluster.clone(), service.clone()))).clone(),
+        ClusterRef::Unknown => None,
     }
 }
 
@@ -125,14 +129,14 @@ impl Query for FactsOf {
         let key = self.0.clone();
         let origin = origin(&key, view)?;
         let waypoint = |meta: &ObjectMeta, visibility| {
-            waypoint::of_service(&Home::Config, meta, visibility, view).map(|waypoint| waypoint.name.clone())
+            waypoint::of_service(&ClusterRef::Config, meta, visibility, view).map(|waypoint| waypoint.name.clone())
         };
         let facts = match &origin {
             Origin::Service(name) => {
                 let Some(service) = view.object::<Service>(name) else {
                     // Only remote clusters declare it; its workloads are selected there.
                     let parts = networks::remote_parts(view, &key);
-                    let facts = facts_of_service(&Home::Remote(parts.first()?.cluster.clone()), name, view)?;
+                    let facts = facts_of_service(&ClusterRef::Remote(parts.first()?.cluster.clone()), name, view)?;
                     return Some(Arc::new(ServiceFacts { selector: Labels::default(), ..(*facts).clone() }));
                 };
                 let waypoint = waypoint(&service.meta, None);
@@ -161,14 +165,14 @@ impl Query for FactsOf {
     }
 }
 
-impl Query for FactsThere {
+impl Query for RemoteServiceFacts {
     type Value = Option<Arc<ServiceFacts>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let Self(cluster, name) = self;
         let key = key_of(name, view);
         let service = networks::far_service(view, cluster, name)?;
-        let waypoint = waypoint::of_service(&Home::Remote(cluster.clone()), &service.meta, None, view);
+        let waypoint = waypoint::of_service(&ClusterRef::Remote(cluster.clone()), &service.meta, None, view);
         Some(Arc::new(ServiceFacts {
             selector: service.spec.selector.clone(),
             ports: ports_of_service(service),

@@ -7,7 +7,7 @@ use navarch_proto::istio::workload::load_balancing::{HealthPolicy, Mode, Scope};
 use navarch_proto::istio::workload::{AppProtocol, IpFamilies, LoadBalancing, NetworkAddress, Port, Service, service};
 
 use super::mesh::{Mesh, MeshFacts};
-use super::networks::{self, ServiceReach, namespace_there};
+use super::networks::{self, ServiceReach, namespace_in_cluster};
 use super::service_facts::{Origin, origin, visibility};
 use super::split_horizon;
 use super::waypoint::{self, Waypoint};
@@ -18,7 +18,7 @@ use navarch_api::kubernetes::{IpFamilies as Families, Service as Declared, Targe
 use navarch_api::mesh::Visibility;
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::{Object, ObjectMeta};
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{ServiceKey, TrafficDistribution};
@@ -38,12 +38,12 @@ pub(super) fn service(key: &ServiceKey, view: &View<'_>) -> Option<Service> {
     };
     let is_far = networks::reach(view, key) == Some(ServiceReach::Mesh);
     let mut service = match view.object::<Declared>(&name) {
-        Some(object) => of_kubernetes(key, &Home::Config, object, view),
+        Some(object) => of_kubernetes(key, &ClusterRef::Config, object, view),
         // As in Istio, the service of the first cluster is used, with its waypoint.
         None if is_far => {
             let parts = networks::remote_parts(view, key);
             let first = parts.first()?;
-            let mut service = of_kubernetes(key, &Home::Remote(first.cluster.clone()), &first.object, view);
+            let mut service = of_kubernetes(key, &ClusterRef::Remote(first.cluster.clone()), &first.object, view);
             // The addresses of all clusters are added below, with their networks.
             service.addresses.clear();
             service
@@ -57,11 +57,11 @@ pub(super) fn service(key: &ServiceKey, view: &View<'_>) -> Option<Service> {
 }
 
 /// A Service of a cluster.
-fn of_kubernetes(key: &ServiceKey, home: &Home, object: &Object<Declared>, view: &View<'_>) -> Service {
+fn of_kubernetes(key: &ServiceKey, cluster_ref: &ClusterRef, object: &Object<Declared>, view: &View<'_>) -> Service {
     let (meta, spec) = (&object.meta, &object.spec);
     let mesh = view.get(&MeshFacts);
-    let waypoint = waypoint::of_service(home, meta, None, view);
-    let namespace = namespace_there(home, &meta.key.namespace, view);
+    let waypoint = waypoint::of_service(cluster_ref, meta, None, view);
+    let namespace = namespace_in_cluster(cluster_ref, &meta.key.namespace, view);
     let port = |port: &navarch_api::kubernetes::ServicePort| Port {
         service_port: u32::from(port.port),
         target_port: match port.target {
@@ -106,7 +106,7 @@ fn of_entry(key: &ServiceKey, object: &Object<ServiceEntry>, view: &View<'_>) ->
     let mesh = view.get(&MeshFacts);
     let namespace = namespace(&meta.key.namespace, view);
     let visibility = visibility(&meta.key.namespace, view);
-    let waypoint = waypoint::of_service(&Home::Config, meta, Some(visibility), view);
+    let waypoint = waypoint::of_service(&ClusterRef::Config, meta, Some(visibility), view);
     let port = |port: &navarch_api::istio::ServicePort| Port {
         service_port: port.number,
         target_port: if port.target_port == 0 { port.number } else { port.target_port },
@@ -160,12 +160,12 @@ fn bound(
 
 /// The metadata of a namespace.
 pub(super) fn namespace<'a>(name: &Namespace, view: &'a View<'_>) -> Option<&'a ObjectMeta> {
-    namespace_there(&Home::Config, name, view)
+    namespace_in_cluster(&ClusterRef::Config, name, view)
 }
 
 /// Whether ingress gateways use the waypoint of a service.
 fn uses_waypoint_at_ingress(meta: &ObjectMeta, namespace: Option<&ObjectMeta>) -> bool {
-    said_of_ingress(meta, namespace).unwrap_or_default()
+    ingress_use_waypoint(meta, namespace).unwrap_or_default()
 }
 
 /// Whether ingress gateways use the waypoint of a service of remote clusters because of the label of its namespace in
@@ -176,13 +176,13 @@ pub(super) fn is_taken_at_ingress_here(key: &ServiceKey, view: &View<'_>) -> boo
     let parts = if is_said_here { networks::remote_parts(view, key) } else { Arc::default() };
     parts.first().is_some_and(|first| {
         let meta = &first.object.meta;
-        let there = namespace_there(&Home::Remote(first.cluster.clone()), &key.namespace, view);
-        view.object::<Declared>(&meta.key).is_none() && said_of_ingress(meta, there).is_none()
+        let there = namespace_in_cluster(&ClusterRef::Remote(first.cluster.clone()), &key.namespace, view);
+        view.object::<Declared>(&meta.key).is_none() && ingress_use_waypoint(meta, there).is_none()
     })
 }
 
 /// The value of the label of a service, or of its namespace, for whether ingress gateways use its waypoint.
-pub(super) fn said_of_ingress(meta: &ObjectMeta, namespace: Option<&ObjectMeta>) -> Option<bool> {
+pub(super) fn ingress_use_waypoint(meta: &ObjectMeta, namespace: Option<&ObjectMeta>) -> Option<bool> {
     let label = meta.labels.get(INGRESS_LABEL).or_else(|| namespace.and_then(|meta| meta.labels.get(INGRESS_LABEL)))?;
     Some(matches!(&**label, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }

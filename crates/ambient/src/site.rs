@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use navarch_api::names::{ClusterId, NetworkId};
 use navarch_proto::istio::workload::GatewayAddress;
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
@@ -19,7 +19,7 @@ use crate::networks::{are_joined, network_of};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Site {
     /// The cluster.
-    pub(crate) home: Home,
+    pub(crate) cluster_ref: ClusterRef,
     pub(crate) cluster: ClusterId,
     /// The network of the cluster; empty in a mesh with a single network.
     pub(crate) network: NetworkId,
@@ -33,20 +33,20 @@ pub(crate) struct SiteOf(pub(crate) ClusterId);
 
 /// The remote clusters that are sites.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct NearClusters;
+struct RemoteSites;
 
 /// All sites, the configuration cluster first.
-pub(crate) fn homes(view: &View<'_>) -> Vec<Home> {
-    let near = near_clusters(view);
-    [Home::Config].into_iter().chain(near.iter().cloned().map(Home::Remote)).collect()
+pub(crate) fn site_clusters(view: &View<'_>) -> Vec<ClusterRef> {
+    let near = remote_sites(view);
+    [ClusterRef::Config].into_iter().chain(near.iter().cloned().map(ClusterRef::Remote)).collect()
 }
 
 /// The remote sites.
-pub(crate) fn near_clusters(view: &View<'_>) -> Arc<Vec<ClusterId>> {
-    if are_joined(view) { view.get(&NearClusters) } else { Arc::default() }
+pub(crate) fn remote_sites(view: &View<'_>) -> Arc<Vec<ClusterId>> {
+    if are_joined(view) { view.get(&RemoteSites) } else { Arc::default() }
 }
 
-impl Query for NearClusters {
+impl Query for RemoteSites {
     type Value = Vec<ClusterId>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
@@ -60,9 +60,9 @@ impl Query for SiteOf {
     type Value = Option<Arc<Site>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let cluster = near_clusters(view).iter().find(|near| **near == self.0)?.clone();
+        let cluster = remote_sites(view).iter().find(|near| **near == self.0)?.clone();
         let network = network_of(view, &cluster);
         let gateway = gateway_of(&network, view);
-        Some(Arc::new(Site { home: Home::Remote(cluster.clone()), cluster, network, gateway }))
+        Some(Arc::new(Site { cluster_ref: ClusterRef::Remote(cluster.clone()), cluster, network, gateway }))
     }
 }

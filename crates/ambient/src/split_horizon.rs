@@ -7,7 +7,7 @@ use std::sync::Arc;
 use navarch_api::names::{ClusterId, NetworkId, ResourceName};
 use navarch_api::object::Kind;
 use navarch_proto::istio::workload::{GatewayAddress, PortList, TunnelProtocol, Workload, WorkloadType};
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::address_name::{AddressName, NetworkAddress};
@@ -143,8 +143,8 @@ pub(crate) fn service_at(address: &NetworkAddress, view: &View<'_>) -> Option<Se
     let clusters: Vec<ClusterId> = view.remote_clusters().cloned().collect();
     let mut homes = clusters.into_iter().filter(|cluster| network_of(view, cluster) == address.network);
     homes.find_map(|cluster| {
-        let home = Home::Remote(cluster.clone());
-        let found = view.objects_at_in(&home, address.address);
+        let cluster_ref = ClusterRef::Remote(cluster.clone());
+        let found = view.objects_at_in(&cluster_ref, address.address);
         let mut services = found.filter(|object| object.kind == Kind::Service);
         services.find_map(|object| {
             let service = far_service(view, &cluster, &object.name)?;

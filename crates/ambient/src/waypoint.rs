@@ -7,14 +7,14 @@ use std::sync::Arc;
 use navarch_proto::istio::workload::{ApplicationTunnel, GatewayAddress, WeightedWaypoint, application_tunnel};
 
 use super::mesh::MeshFacts;
-use super::networks::{namespace_there, network_of};
+use super::networks::{namespace_in_cluster, network_of};
 use super::wire::{gateway_by_host, gateway_by_ip};
 use navarch_api::gateway_api::{GatewayClass, KubernetesGateway, Listener};
 use navarch_api::kubernetes::Pod;
 use navarch_api::mesh::{LabelSelector, Visibility};
 use navarch_api::names::{Namespace, ServiceAccount};
 use navarch_api::object::{Kind, NamespacedName, Object, ObjectMeta};
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::address_index::LabelKey;
@@ -53,7 +53,7 @@ const HBONE_PORT: u16 = 15008;
 pub(super) struct Waypoint {
     pub(super) name: NamespacedName,
     /// The cluster of the Gateway, and of the objects bound to it.
-    home: Home,
+    cluster_ref: ClusterRef,
     /// Its address, if known.
     pub(super) address: Option<GatewayAddress>,
     /// How ztunnel forwards connections to it, if not the default.
@@ -90,14 +90,14 @@ enum WaypointLabel {
 
 /// The waypoint of this name in a cluster; `None` if the Gateway does not exist, or has no address yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct WaypointOf(pub(super) Home, pub(super) NamespacedName);
+pub(super) struct WaypointOf(pub(super) ClusterRef, pub(super) NamespacedName);
 
 /// The waypoint of an object, if it has one; if one is referenced but not used, the reason.
 pub(super) type Before = Result<Option<Arc<Waypoint>>, Refusal>;
 
 /// The default waypoint of a namespace of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct WaypointOfNamespace(Home, Namespace);
+struct WaypointOfNamespace(ClusterRef, Namespace);
 
 impl Waypoint {
     /// Whether objects of a namespace may use it.
@@ -106,7 +106,7 @@ impl Waypoint {
             Allowed::All => true,
             Allowed::Same => self.name.namespace == *namespace,
             Allowed::Selected(selector) => {
-                let labels = labels_of_namespace(&self.home, namespace, view);
+                let labels = labels_of_namespace(&self.cluster_ref, namespace, view);
                 selector.selects(labels.unwrap_or(&Labels::default()))
             }
             Allowed::Nobody => false,
@@ -126,8 +126,8 @@ impl Query for WaypointOf {
     type Value = Option<Arc<Waypoint>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let Self(home, name) = self;
-        let gateway = view.object_in::<KubernetesGateway>(home, name)?;
+        let Self(cluster_ref, name) = self;
+        let gateway = view.object_in::<KubernetesGateway>(cluster_ref, name)?;
         if gateway.spec.status.addresses.is_empty() {
             return None;
         }
@@ -143,27 +143,27 @@ impl Query for WaypointOf {
         let binding = binding.and_then(|text| parse_binding(&text));
         Some(Arc::new(Waypoint {
             name: name.clone(),
-            home: home.clone(),
-            address: address(home, gateway, view),
+            cluster_ref: cluster_ref.clone(),
+            address: address(cluster_ref, gateway, view),
             allowed: allowed(&gateway.spec.listeners, binding.as_ref()),
             binding,
             traffic: traffic.unwrap_or_else(|| Arc::from("service")),
-            accounts: if mesh.auto_allow_waypoints { accounts(home, name, view) } else { Vec::new() },
+            accounts: if mesh.auto_allow_waypoints { accounts(cluster_ref, name, view) } else { Vec::new() },
         }))
     }
 }
 
 /// The address of a Gateway: its host, since addresses are reused, else its first address.
-fn address(home: &Home, gateway: &Object<KubernetesGateway>, view: &View<'_>) -> Option<GatewayAddress> {
+fn address(cluster_ref: &ClusterRef, gateway: &Object<KubernetesGateway>, view: &View<'_>) -> Option<GatewayAddress> {
     let addresses = &gateway.spec.status.addresses;
     if let Some(host) = addresses.iter().find(|address| address.kind == "Hostname") {
         return Some(gateway_by_host(&gateway.meta.key.namespace, &host.value, HBONE_PORT));
     }
     let mut ips = addresses.iter().filter(|address| address.kind == "IPAddress");
     let ip = ips.find_map(|address| address.value.parse().ok())?;
-    let network = match home {
-        Home::Remote(cluster) => network_of(view, cluster),
-        Home::Config | Home::Unknown => view.get(&MeshFacts).network.clone(),
+    let network = match cluster_ref {
+        ClusterRef::Remote(cluster) => network_of(view, cluster),
+        ClusterRef::Config | ClusterRef::Unknown => view.get(&MeshFacts).network.clone(),
     };
     Some(gateway_by_ip(ip, &network, HBONE_PORT))
 }
@@ -205,11 +205,11 @@ fn allowed(listeners: &[Listener], binding: Option<&ApplicationTunnel>) -> Allow
 }
 
 /// The ServiceAccounts of the pods of a Gateway, one for each pod.
-fn accounts(home: &Home, gateway: &NamespacedName, view: &View<'_>) -> Vec<ServiceAccount> {
+fn accounts(cluster_ref: &ClusterRef, gateway: &NamespacedName, view: &View<'_>) -> Vec<ServiceAccount> {
     let label = LabelKey::of_pods(&gateway.namespace, GATEWAY_NAME_LABEL, &gateway.name);
-    let pods = view.objects_with_in(home, label).filter(|object| object.kind == Kind::Pod);
+    let pods = view.objects_with_in(cluster_ref, label).filter(|object| object.kind == Kind::Pod);
     let mut accounts: Vec<ServiceAccount> = pods
-        .filter_map(|object| view.object_in::<Pod>(home, &object.name))
+        .filter_map(|object| view.object_in::<Pod>(cluster_ref, &object.name))
         .filter(|pod| pod.meta.key.namespace == gateway.namespace)
         .filter(|pod| pod.meta.labels.get(GATEWAY_NAME_LABEL).is_some_and(|name| *name == gateway.name))
         .map(|pod| pod.spec.service_account.clone())
@@ -219,7 +219,7 @@ fn accounts(home: &Home, gateway: &NamespacedName, view: &View<'_>) -> Vec<Servi
 }
 
 /// Parses the labels; a waypoint without a namespace is in `namespace`.
-fn said(labels: &Labels, namespace: &Namespace) -> WaypointLabel {
+fn parse_labels(labels: &Labels, namespace: &Namespace) -> WaypointLabel {
     match labels.get(USE_LABEL) {
         None => WaypointLabel::Nothing,
         Some(name) if **name == *NO_WAYPOINT => WaypointLabel::None,
@@ -231,16 +231,23 @@ fn said(labels: &Labels, namespace: &Namespace) -> WaypointLabel {
 }
 
 /// The labels of a namespace of a cluster.
-fn labels_of_namespace<'a>(home: &Home, namespace: &Namespace, view: &'a View<'_>) -> Option<&'a Labels> {
-    match home {
-        Home::Config => view.namespace_labels(namespace),
-        Home::Remote(_) | Home::Unknown => namespace_there(home, namespace, view).map(|meta| &meta.labels),
+fn labels_of_namespace<'a>(cluster_ref: &ClusterRef, namespace: &Namespace, view: &'a View<'_>) -> Option<&'a Labels> {
+    match cluster_ref {
+        ClusterRef::Config => view.namespace_labels(namespace),
+        ClusterRef::Remote(_) | ClusterRef::Unknown => {
+            namespace_in_cluster(cluster_ref, namespace, view).map(|meta| &meta.labels)
+        }
     }
 }
 
 /// The waypoint of this name, if objects of a namespace may use it.
-fn find(home: &Home, name: &NamespacedName, namespace: &Namespace, view: &View<'_>) -> Result<Arc<Waypoint>, Refusal> {
-    let waypoint = (*view.get(&WaypointOf(home.clone(), name.clone()))).clone();
+fn find(
+    cluster_ref: &ClusterRef,
+    name: &NamespacedName,
+    namespace: &Namespace,
+    view: &View<'_>,
+) -> Result<Arc<Waypoint>, Refusal> {
+    let waypoint = (*view.get(&WaypointOf(cluster_ref.clone(), name.clone()))).clone();
     let waypoint = waypoint.ok_or_else(|| Refusal::NotReady(name.clone()))?;
     if waypoint.admits(namespace, view) { Ok(waypoint) } else { Err(Refusal::NotAdmitted(name.clone())) }
 }
@@ -249,9 +256,9 @@ impl Query for WaypointOfNamespace {
     type Value = Before;
 
     fn compute(&self, view: &View<'_>) -> Before {
-        let Self(home, namespace) = self;
-        match labels_of_namespace(home, namespace, view).map(|labels| said(labels, namespace)) {
-            Some(WaypointLabel::Named(name)) => find(home, &name, namespace, view).map(Some),
+        let Self(cluster_ref, namespace) = self;
+        match labels_of_namespace(cluster_ref, namespace, view).map(|labels| parse_labels(labels, namespace)) {
+            Some(WaypointLabel::Named(name)) => find(cluster_ref, &name, namespace, view).map(Some),
             Some(WaypointLabel::Nothing | WaypointLabel::None) | None => Ok(None),
         }
     }
@@ -259,27 +266,27 @@ impl Query for WaypointOfNamespace {
 
 /// The waypoint that an object or its namespace references. One that does not exist, or does not admit the object, is not used,
 /// regardless of the namespace.
-fn of_target(home: &Home, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
-    match said(labels, namespace) {
+fn of_target(cluster_ref: &ClusterRef, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
+    match parse_labels(labels, namespace) {
         WaypointLabel::None => Ok(None),
-        WaypointLabel::Named(name) => find(home, &name, namespace, view).map(Some),
-        WaypointLabel::Nothing => (*view.get(&WaypointOfNamespace(home.clone(), namespace.clone()))).clone(),
+        WaypointLabel::Named(name) => find(cluster_ref, &name, namespace, view).map(Some),
+        WaypointLabel::Nothing => (*view.get(&WaypointOfNamespace(cluster_ref.clone(), namespace.clone()))).clone(),
     }
 }
 
 /// The waypoint of a service of a cluster; `None` if it has none or must not use the referenced one.
 pub(super) fn of_service(
-    home: &Home,
+    cluster_ref: &ClusterRef,
     meta: &ObjectMeta,
     visibility: Option<Visibility>,
     view: &View<'_>,
 ) -> Option<Arc<Waypoint>> {
-    before_service(home, meta, visibility, view).ok().flatten()
+    before_service(cluster_ref, meta, visibility, view).ok().flatten()
 }
 
 /// The waypoint of a service. A ServiceEntry that is visible only in its namespace has no waypoint elsewhere.
 pub(super) fn before_service(
-    home: &Home,
+    cluster_ref: &ClusterRef,
     meta: &ObjectMeta,
     visibility: Option<Visibility>,
     view: &View<'_>,
@@ -289,7 +296,7 @@ pub(super) fn before_service(
         return Ok(None);
     }
     let namespace = &meta.key.namespace;
-    let Some(waypoint) = of_target(home, &meta.labels, namespace, view)? else { return Ok(None) };
+    let Some(waypoint) = of_target(cluster_ref, &meta.labels, namespace, view)? else { return Ok(None) };
     if !waypoint.is_for_services() {
         return Err(Refusal::Traffic(waypoint.name.clone(), "service"));
     }
@@ -307,17 +314,22 @@ pub(super) struct WorkloadBinding {
 }
 
 /// How a workload of a cluster with these labels is reached.
-pub(super) fn of_workload(home: &Home, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> WorkloadBinding {
-    if let Some(waypoint) = instance_of(home, labels, namespace, view) {
+pub(super) fn of_workload(
+    cluster_ref: &ClusterRef,
+    labels: &Labels,
+    namespace: &Namespace,
+    view: &View<'_>,
+) -> WorkloadBinding {
+    if let Some(waypoint) = instance_of(cluster_ref, labels, namespace, view) {
         return WorkloadBinding { waypoint: None, tunnel: waypoint.binding };
     }
-    let waypoint = before_workload(home, labels, namespace, view).ok().flatten();
+    let waypoint = before_workload(cluster_ref, labels, namespace, view).ok().flatten();
     WorkloadBinding { waypoint, tunnel: None }
 }
 
 /// The waypoint of a workload that is not a waypoint. The namespace's waypoint for services does not apply to workloads.
-fn before_workload(home: &Home, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
-    match of_target(home, labels, namespace, view)? {
+fn before_workload(cluster_ref: &ClusterRef, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
+    match of_target(cluster_ref, labels, namespace, view)? {
         Some(waypoint) if waypoint.is_for_workloads() => Ok(Some(waypoint)),
         Some(waypoint) if labels.contains_key(USE_LABEL) => Err(Refusal::Traffic(waypoint.name.clone(), "workload")),
         Some(_) | None => Ok(None),
@@ -326,18 +338,23 @@ fn before_workload(home: &Home, labels: &Labels, namespace: &Namespace, view: &V
 
 /// The waypoint of a WorkloadEntry of the configuration cluster.
 pub(super) fn before_entry(labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
-    let home = &Home::Config;
-    if instance_of(home, labels, namespace, view).is_some() {
+    let cluster_ref = &ClusterRef::Config;
+    if instance_of(cluster_ref, labels, namespace, view).is_some() {
         Ok(None)
     } else {
-        before_workload(home, labels, namespace, view)
+        before_workload(cluster_ref, labels, namespace, view)
     }
 }
 
 /// The waypoint of which a workload with these labels is an instance.
-fn instance_of(home: &Home, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Option<Arc<Waypoint>> {
+fn instance_of(
+    cluster_ref: &ClusterRef,
+    labels: &Labels,
+    namespace: &Namespace,
+    view: &View<'_>,
+) -> Option<Arc<Waypoint>> {
     let gateway = labels.get(GATEWAY_NAME_LABEL).filter(|name| !name.is_empty())?;
-    (*view.get(&WaypointOf(home.clone(), NamespacedName::of(namespace.clone(), gateway.clone())))).clone()
+    (*view.get(&WaypointOf(cluster_ref.clone(), NamespacedName::of(namespace.clone(), gateway.clone())))).clone()
 }
 
 /// The waypoint and the canary of a service with their weights; empty without a canary. If the canary must not be used,
@@ -348,9 +365,9 @@ pub(super) fn weighted(
     view: &View<'_>,
 ) -> Result<Vec<WeightedWaypoint>, Refusal> {
     let namespace = &meta.key.namespace;
-    let names_own = matches!(said(&meta.labels, namespace), WaypointLabel::Named(_));
-    let home = &primary.home;
-    let inherited = (!names_own).then(|| namespace_there(home, namespace, view)).flatten();
+    let names_own = matches!(parse_labels(&meta.labels, namespace), WaypointLabel::Named(_));
+    let cluster_ref = &primary.cluster_ref;
+    let inherited = (!names_own).then(|| namespace_in_cluster(cluster_ref, namespace, view)).flatten();
     let labels = match inherited.filter(|_| !meta.labels.contains_key(CANARY_LABEL)) {
         Some(inherited) if inherited.labels.contains_key(CANARY_LABEL) => &inherited.labels,
         Some(_) | None => &meta.labels,
@@ -367,7 +384,7 @@ pub(super) fn weighted(
     let weight = weight.or_else(|| inherited.and_then(|meta| meta.annotations.get(CANARY_WEIGHT_ANNOTATION)));
     let weight = weight.map_or(Some(0), |text| text.parse::<u32>().ok()).filter(|weight| *weight <= 100);
     let Some(weight) = weight else { return Err(Refusal::CanaryWeight(name)) };
-    let second = find(home, &name, namespace, view)?;
+    let second = find(cluster_ref, &name, namespace, view)?;
     if !second.is_for_services() {
         return Err(Refusal::Traffic(name, "service"));
     }

@@ -68,21 +68,21 @@ pub(crate) fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> 
         }
         AddressName::Service(_) | AddressName::Remote { .. } => return None,
     };
-    if is_elsewhere(name, &workload, &mesh, view) {
+    if is_in_other_network(name, &workload, &mesh, view) {
         return None;
     }
     let uid: ResourceName = name.to_resource_name(&mesh.cluster);
-    Some(Workload { uid: uid.to_string(), trust_domain: mesh.told_trust_domain(), ..workload })
+    Some(Workload { uid: uid.to_string(), trust_domain: mesh.workload_trust_domain(), ..workload })
 }
 
 /// Whether a workload is in another network, of which ztunnel gets no individual workloads in multi-network mode.
-fn is_elsewhere(name: &AddressName, workload: &Workload, mesh: &Mesh, view: &View<'_>) -> bool {
+fn is_in_other_network(name: &AddressName, workload: &Workload, mesh: &Mesh, view: &View<'_>) -> bool {
     let stands_alone = !matches!(name, AddressName::NetworkGateway { .. } | AddressName::SplitHorizon { .. });
     are_joined(view) && stands_alone && workload.network != mesh.network.as_str()
 }
 
 /// Whether a workload accepts HBONE.
-pub(crate) fn takes_tunnel(name: &AddressName, view: &View<'_>) -> bool {
+pub(crate) fn accepts_hbone(name: &AddressName, view: &View<'_>) -> bool {
     workload(name, view).is_some_and(|workload| workload.tunnel_protocol() == TunnelProtocol::Hbone)
 }
 

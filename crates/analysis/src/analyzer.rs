@@ -60,7 +60,7 @@ pub fn analyze(context: &Context, names: &[String], filter: &Filter) -> Findings
             None => skipped.push(analyzer.name),
         }
     }
-    messages.retain(|message| filter.wants(message));
+    messages.retain(|message| filter.includes(message));
     message::sort(&mut messages);
     Findings { messages, executed, skipped }
 }

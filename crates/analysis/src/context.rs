@@ -43,8 +43,8 @@ pub struct Context {
     services: HashMap<String, Vec<Arc<Resource>>>,
     /// The kinds whose objects are not known.
     pub(crate) missing: BTreeSet<Kind>,
-    /// The kinds that were read since the last call of [`Self::asked`].
-    asked: RefCell<BTreeSet<Kind>>,
+    /// The kinds that were read since the last call of [`Self::take_read_kinds`].
+    read_kinds: RefCell<BTreeSet<Kind>>,
 }
 
 impl Context {
@@ -53,8 +53,8 @@ impl Context {
     #[must_use]
     pub fn new(reader: Reader, mesh: Mesh, missing: BTreeSet<Kind>) -> Self {
         let objects = reader.finish().0;
-        let asked = RefCell::default();
-        let mut context = Self { mesh, objects, pods: HashMap::new(), services: HashMap::new(), missing, asked };
+        let read_kinds = RefCell::default();
+        let mut context = Self { mesh, objects, pods: HashMap::new(), services: HashMap::new(), missing, read_kinds };
         let networks = networks(&context.mesh);
         context.objects.insert(networks.key(), Arc::new(networks));
         for (pod, _) in
@@ -67,17 +67,17 @@ impl Context {
         for service in context.each(Kind::Service).cloned().collect::<Vec<_>>() {
             context.services.entry(service.namespace.clone()).or_default().push(service);
         }
-        context.asked();
+        context.take_read_kinds();
         context
     }
 
     /// The kinds that were read since the last call.
-    pub(crate) fn asked(&self) -> BTreeSet<Kind> {
-        self.asked.take()
+    pub(crate) fn take_read_kinds(&self) -> BTreeSet<Kind> {
+        self.read_kinds.take()
     }
 
     pub(crate) fn each(&self, kind: Kind) -> impl Iterator<Item = &Arc<Resource>> {
-        self.asked.borrow_mut().insert(kind);
+        self.read_kinds.borrow_mut().insert(kind);
         let first = Key { kind, namespace: String::new(), name: String::new(), cluster: None };
         self.objects.range(first..).take_while(move |(key, _)| key.kind == kind).map(|(_, resource)| resource)
     }
@@ -89,7 +89,7 @@ impl Context {
 
     /// An object; where several clusters have it, that of the first.
     pub(crate) fn find(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Arc<Resource>> {
-        self.asked.borrow_mut().insert(kind);
+        self.read_kinds.borrow_mut().insert(kind);
         let first = Key { kind, namespace: namespace.to_owned(), name: name.to_owned(), cluster: None };
         let (key, resource) = self.objects.range(&first..).next()?;
         ((key.kind, &key.namespace, &key.name) == (kind, &first.namespace, &first.name)).then_some(resource)
@@ -102,7 +102,7 @@ impl Context {
 
     /// The pods that have all these labels; an empty selector takes all.
     pub(crate) fn pods_with<'a>(&'a self, selector: &'a Texts) -> impl Iterator<Item = &'a Arc<Resource>> {
-        self.asked.borrow_mut().insert(Kind::Pod);
+        self.read_kinds.borrow_mut().insert(Kind::Pod);
         let lists = selector
             .iter()
             .map(|(key, value)| self.pods.get(&(key.clone(), value.clone())).map(Vec::as_slice).unwrap_or_default());
@@ -114,7 +114,7 @@ impl Context {
 
     /// The Services of a namespace with what they say.
     pub(crate) fn services_of(&self, namespace: &str) -> impl Iterator<Item = (&Arc<Resource>, &Service)> {
-        self.asked.borrow_mut().insert(Kind::Service);
+        self.read_kinds.borrow_mut().insert(Kind::Service);
         let services = self.services.get(namespace).into_iter().flatten();
         services.filter_map(|resource| Some((resource, resource.spec()?)))
     }

@@ -41,7 +41,7 @@ pub struct Filter {
 
 impl Filter {
     /// Whether a message is wanted.
-    pub(crate) fn wants(&self, message: &Message) -> bool {
+    pub(crate) fn includes(&self, message: &Message) -> bool {
         let resource = &message.resource;
         let namespace = resource.owning_namespace();
         if !self.namespace.is_empty() && !namespace.is_empty() && namespace != self.namespace {

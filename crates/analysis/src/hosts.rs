@@ -72,16 +72,16 @@ impl Hosts {
         let seen_from = if export_to.is_empty() { own.as_slice() } else { export_to };
         let resolved = seen_from.iter().map(|scope| if scope == OWN_NAMESPACE { namespace } else { scope });
         in_scope(ALL_NAMESPACES).or_else(|| resolved.into_iter().find_map(in_scope)).or_else(|| {
-            let asked = host.strip_prefix('*').unwrap_or(host);
-            [ALL_NAMESPACES, namespace].into_iter().find_map(|scope| self.covering(scope, asked))
+            let host_suffix = host.strip_prefix('*').unwrap_or(host);
+            [ALL_NAMESPACES, namespace].into_iter().find_map(|scope| self.covering(scope, host_suffix))
         })
     }
 
     /// The wildcard of a scope that a name is under.
-    fn covering(&self, scope: &str, asked: &str) -> Option<&Host> {
+    fn covering(&self, scope: &str, requested: &str) -> Option<&Host> {
         let from = (scope.to_owned(), "*".to_owned());
         let wildcards = self.named.range(from..).take_while(|((of, name), _)| of == scope && name.starts_with('*'));
-        let mut under = wildcards.filter(|((_, name), _)| asked.ends_with(name.trim_start_matches('*')));
+        let mut under = wildcards.filter(|((_, name), _)| requested.ends_with(name.trim_start_matches('*')));
         under.next().map(|(_, host)| host)
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn is_deployment_in_mesh(resource: &Resource, deployment: &Deployment
 /// Whether pods with these labels and annotations get a sidecar.
 fn is_injected(labels: &Texts, annotations: &Texts, namespace: &str, context: &Context) -> bool {
     match labels.get(INJECT).or_else(|| annotations.get(INJECT)) {
-        Some(said) => said == "true",
+        Some(value) => value == "true",
         None => context.namespace(namespace).is_some_and(|namespace| namespace.label(INJECTION) == Some(ENABLED)),
     }
 }

@@ -33,10 +33,10 @@ impl Incremental {
             if !is_all && known.is_some_and(|run| run.read.is_disjoint(changed)) {
                 continue;
             }
-            context.asked();
+            context.take_read_kinds();
             match analyzer.run_on(context) {
                 Some(messages) => {
-                    self.runs.insert(analyzer.name, Run { messages, read: context.asked() });
+                    self.runs.insert(analyzer.name, Run { messages, read: context.take_read_kinds() });
                 }
                 // It runs once what it lacks is there.
                 None => drop(self.runs.remove(analyzer.name)),
@@ -49,7 +49,7 @@ impl Incremental {
     pub fn messages(&self) -> Vec<Message> {
         let filter = Filter::default();
         let all = self.runs.values().flat_map(|run| &run.messages);
-        let mut messages: Vec<_> = all.filter(|message| filter.wants(message)).cloned().collect();
+        let mut messages: Vec<_> = all.filter(|message| filter.includes(message)).cloned().collect();
         message::sort(&mut messages);
         messages
     }

@@ -52,7 +52,7 @@ pub fn only_namespace(kind: Kind, system: &str) -> Option<&str> {
 }
 
 /// Whether an object is analyzed; `is_ours` decides about its revision or tag.
-pub fn wants(kind: Kind, object: &Value, is_ours: impl FnOnce(&str) -> bool) -> bool {
+pub fn is_analyzed(kind: Kind, object: &Value, is_ours: impl FnOnce(&str) -> bool) -> bool {
     let text = |path: &[&str]| path.iter().try_fold(object, |value, field| value.get(field)).and_then(Value::as_str);
     if kind == Kind::ConfigMap {
         let is_lock = text(&["metadata", "annotations", LEADER]).is_some();
@@ -82,11 +82,11 @@ mod tests {
             (Kind::Pod, "default", true),
             (Kind::KubernetesGateway, "default", true),
         ] {
-            assert_eq!(wants(kind, &canary, |of| of == revision), wanted, "{kind:?} {revision}");
+            assert_eq!(is_analyzed(kind, &canary, |of| of == revision), wanted, "{kind:?} {revision}");
         }
         let plain = |name: &str| object(name, json!({}), json!({}));
-        assert!(wants(Kind::ConfigMap, &plain("istio-sidecar-injector"), |_| true));
-        assert!(!wants(Kind::ConfigMap, &plain("kube-root-ca.crt"), |_| true));
-        assert!(!wants(Kind::ConfigMap, &object("istio-leader", json!({}), json!({ LEADER: "{}" })), |_| true));
+        assert!(is_analyzed(Kind::ConfigMap, &plain("istio-sidecar-injector"), |_| true));
+        assert!(!is_analyzed(Kind::ConfigMap, &plain("kube-root-ca.crt"), |_| true));
+        assert!(!is_analyzed(Kind::ConfigMap, &object("istio-leader", json!({}), json!({ LEADER: "{}" })), |_| true));
     }
 }

@@ -180,11 +180,11 @@ messages! {
 }
 
 /// The codes of istioctl's other commands: users may name them, nothing here gives them.
-const OF_OTHERS: [&str; 9] =
+const OTHER_COMMAND_CODES: [&str; 9] =
     ["IST0001", "IST0136", "IST0141", "IST0142", "IST0143", "IST0156", "IST0168", "IST0169", "IST0172"];
 
 /// Whether there is such a code.
 #[must_use]
 pub fn is_code(code: &str) -> bool {
-    ALL.iter().any(|message| message.code == code) || OF_OTHERS.contains(&code)
+    ALL.iter().any(|message| message.code == code) || OTHER_COMMAND_CODES.contains(&code)
 }

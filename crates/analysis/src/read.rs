@@ -193,7 +193,7 @@ impl Reader {
         let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else {
             return Err("metadata: is required".to_owned());
         };
-        let namespace = self.settle(kind, metadata);
+        let namespace = self.set_namespace(kind, metadata);
         let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let owner = if kind == Kind::Namespace { &name } else { &namespace };
         if IGNORED_NAMESPACES.contains(&owner.as_str()) {
@@ -206,7 +206,7 @@ impl Reader {
     }
 
     /// Writes the namespace that an object has into its metadata, and gives it.
-    fn settle(&self, kind: Kind, metadata: &mut Map<String, Value>) -> String {
+    fn set_namespace(&self, kind: Kind, metadata: &mut Map<String, Value>) -> String {
         if kind.is_cluster_scoped() {
             metadata.remove("namespace");
             return String::new();

@@ -208,7 +208,7 @@ fn analyzers_ask_for_the_kinds_that_they_name() {
         let context = case.context();
         for analyzer in analyzer::all() {
             analyzer.run_on(&context);
-            let asked = context.asked();
+            let asked = context.take_read_kinds();
             let unnamed: Vec<_> = asked.iter().filter(|kind| !analyzer.inputs.contains(kind)).collect();
             assert!(unnamed.is_empty(), "{} asks for {unnamed:?} in {}", analyzer.name, case.name);
         }

@@ -10,10 +10,10 @@ use navarch_walk::policy::{Peer, Verdict};
 
 use super::client::Client;
 use super::difference::CollectionDiff;
-use super::judgement::Visit;
+use super::evaluation::Visit;
 use super::received::ProxyResources;
 use super::traffic::TrafficChange;
-use super::ztunnel::{named, policies_in, said_of, workload_in};
+use super::ztunnel::{named, policies_in, policy_verdict, workload_in};
 
 /// Maximum number of workloads checked for one ztunnel.
 const MAX_WORKLOADS: usize = 256;
@@ -26,8 +26,8 @@ pub(super) fn changes(
 ) -> Vec<TrafficChange> {
     let node = client.proxy.meta("NODE_NAME").unwrap_or_default();
     let [was, is] = [before, after].map(policies_in);
-    let mut told = BTreeSet::new();
-    for name in touched(steps, after).into_iter().take(MAX_WORKLOADS) {
+    let mut reported = BTreeSet::new();
+    for name in affected_workloads(steps, after).into_iter().take(MAX_WORKLOADS) {
         let Some((old, new)) = workload_in(before, &name).zip(workload_in(after, &name)) else { continue };
         // Workloads on other nodes belong to other ztunnels.
         if new.node != node || node.is_empty() {
@@ -44,21 +44,21 @@ pub(super) fn changes(
             for (peer, how) in [(Peer::Somebody, ""), (Peer::Nobody, " in plain text")] {
                 let visit =
                     Visit { peer, source: None, remote: None, destination: SocketAddr::new(ip, port), http: None };
-                let [before, after] =
-                    [(&old, &was), (&new, &is)].map(|(workload, policies)| words(&said_of(workload, policies, &visit)));
+                let [before, after] = [(&old, &was), (&new, &is)]
+                    .map(|(workload, policies)| words(&policy_verdict(workload, policies, &visit)));
                 if before != after {
                     let name = &new.workload_name;
                     let request = format!("TCP {}/{name}:{port}{how} at ztunnel", new.namespace);
-                    told.insert(TrafficChange { request, from: BTreeSet::new(), before, after });
+                    reported.insert(TrafficChange { request, from: BTreeSet::new(), before, after });
                 }
             }
         }
     }
-    told.into_iter().collect()
+    reported.into_iter().collect()
 }
 
 /// The workloads that a change may affect: the changed ones; all if policies change, since these may apply to all.
-fn touched(steps: &BTreeMap<ResourceType, CollectionDiff>, after: &ProxyResources) -> Vec<ResourceName> {
+fn affected_workloads(steps: &BTreeMap<ResourceType, CollectionDiff>, after: &ProxyResources) -> Vec<ResourceName> {
     let kinds = [ResourceType::Address, ResourceType::Workload];
     if steps.contains_key(&ResourceType::Authorization) {
         let all = kinds.iter().filter_map(|kind| after.get(kind)).flat_map(|collection| &collection.resources);

@@ -156,12 +156,12 @@ impl fmt::Display for AppliedEverywhere {
         let answered = self.replicas.iter().filter(|replica| replica.error.is_none()).count();
         writeln!(f, "  requested from {} control planes by address, {answered} responded:", self.replicas.len())?;
         for replica in &self.replicas {
-            let says = match (&replica.applied, &replica.error) {
+            let status = match (&replica.applied, &replica.error) {
                 (Some(one), _) => format!("generation {}, {} of {}", one.generation, one.taken, one.reached),
                 (None, Some(error)) => error.clone(),
                 (None, None) => "the object does not exist".to_owned(),
             };
-            writeln!(f, "    {}: {says}", replica.address)?;
+            writeln!(f, "    {}: {status}", replica.address)?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ pub use check::Check;
 pub use differ::{SETTLED, clock, compare, same_configuration};
 
 /// Maximum number of findings of one check.
-pub const OF_ONE: usize = 5;
+pub const MAX_FINDINGS_PER_CHECK: usize = 5;
 
 /// The health of a control plane. Fields that older releases do not send are not compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ impl Health {
 
     /// Adds the number of omitted findings.
     pub fn more(&mut self, check: Check, all: usize, what: &str, next: &str) {
-        let more = all.saturating_sub(OF_ONE);
+        let more = all.saturating_sub(MAX_FINDINGS_PER_CHECK);
         if more > 0 {
             self.add(check, Level::Note, format!("{more} more {what}"), next);
         }
@@ -125,9 +125,9 @@ mod tests {
     #[test]
     fn further_findings_of_a_check_are_counted() {
         let mut health = Health::default();
-        health.more(Check::Input, OF_ONE, "things", "next");
+        health.more(Check::Input, MAX_FINDINGS_PER_CHECK, "things", "next");
         assert_eq!(health.findings, []);
-        health.more(Check::Input, OF_ONE + 3, "things", "next");
+        health.more(Check::Input, MAX_FINDINGS_PER_CHECK + 3, "things", "next");
         let Finding { level, what, next, .. } = &health.findings[0];
         assert_eq!((*level, what.as_str(), next.as_str()), (Level::Note, "3 more things", "next"));
     }

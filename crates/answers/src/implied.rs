@@ -39,12 +39,14 @@ const APP: (&str, &str) = ("app", "ztunnel");
 pub fn implied(context: &PushContext) -> Vec<Client> {
     let objects = &context.objects;
     let refuses = |pod: &Object<Pod>| {
-        let says = |labels: &TextMap, key: &str, value: &str| labels.get(key).is_some_and(|said| **said == *value);
+        let has_value = |labels: &TextMap, key: &str, value: &str| {
+            labels.get(key).is_some_and(|value_found| **value_found == *value)
+        };
         let namespace = NamespacedName::new("", pod.meta.key.namespace.as_str());
         let by_namespace = objects.namespaces.get(&namespace);
-        says(&pod.meta.labels, INJECT, "false")
-            || says(&pod.meta.annotations, INJECT, "false")
-            || by_namespace.is_some_and(|namespace| says(&namespace.meta.labels, NAMESPACE_INJECT, "disabled"))
+        has_value(&pod.meta.labels, INJECT, "false")
+            || has_value(&pod.meta.annotations, INJECT, "false")
+            || by_namespace.is_some_and(|namespace| has_value(&namespace.meta.labels, NAMESPACE_INJECT, "disabled"))
     };
     let is_of_ztunnel = |pod: &Object<Pod>| context.mesh.settings.ambient && is_redirected(&pod.meta);
     let pods = objects.pods.iter().filter(|pod| !pod.spec.host_network && !refuses(pod) && !is_of_ztunnel(pod));
@@ -104,5 +106,5 @@ fn proxy(
         "CLUSTER_ID": context.mesh.settings.cluster_id.as_str(), "SERVICE_ACCOUNT": account, "LABELS": labels,
     });
     let proxy = Proxy::parse(&id, metadata, Locality::parse(locality)).ok()?;
-    Some(Proxy { takes_deltas: true, ..proxy })
+    Some(Proxy { uses_delta: true, ..proxy })
 }

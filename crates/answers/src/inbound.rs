@@ -11,7 +11,7 @@ use navarch_push::context::PushContext;
 use navarch_walk::policy::Peer;
 use navarch_walk::{Connection, Endpoint, Entry, Outcome, Resources, Tls, Transport, Upstream, Walk};
 
-use super::judgement::{Judgement, Visit, judge};
+use super::evaluation::{Evaluation, Visit, evaluate};
 use super::received::{ReadResources, Walkable};
 use super::waypoint::trace_waypoint;
 use super::why::WhyNot;
@@ -50,20 +50,20 @@ fn ways(walk: &Walk) -> BTreeMap<String, Via<'_>> {
 }
 
 /// Follows a request to the proxies of its endpoints. Returns false if it fails, with the reason in `answer`.
-pub(super) fn trace_endpoints(answer: &mut WhyNot, walk: &Walk, asked: &TracedRequest<'_>) -> bool {
+pub(super) fn trace_endpoints(answer: &mut WhyNot, walk: &Walk, request: &TracedRequest<'_>) -> bool {
     for (address, (waypoint, transport)) in ways(walk) {
         let Ok(destination) = address.parse::<SocketAddr>() else { continue };
         let waypoint =
-            waypoint.filter(|_| asked.may_use_waypoint).and_then(|waypoint| waypoint.parse::<SocketAddr>().ok());
+            waypoint.filter(|_| request.may_use_waypoint).and_then(|waypoint| waypoint.parse::<SocketAddr>().ok());
         let goes_on = match waypoint {
-            Some(waypoint) => match (asked.others.at)(waypoint.ip()) {
-                Some(place) => trace_waypoint(answer, &place, destination, asked),
+            Some(waypoint) => match (request.others.at)(waypoint.ip()) {
+                Some(place) => trace_waypoint(answer, &place, destination, request),
                 None => {
                     answer.step_once(format!("{NO_PROXY} {waypoint}, its waypoint"));
                     true
                 }
             },
-            None => trace_endpoint(answer, destination, transport, asked),
+            None => trace_endpoint(answer, destination, transport, request),
         };
         if !goes_on {
             return false;
@@ -77,18 +77,18 @@ pub(super) fn trace_endpoint(
     answer: &mut WhyNot,
     destination: SocketAddr,
     transport: Transport,
-    asked: &TracedRequest<'_>,
+    request: &TracedRequest<'_>,
 ) -> bool {
-    if let Some(place) = (asked.others.at)(destination.ip()) {
+    if let Some(place) = (request.others.at)(destination.ip()) {
         let walkable = Walkable::read(&place.had, &mut ReadResources::default());
-        if refused_at(&place, walkable.resources(), (destination, transport), asked, answer) {
+        if refused_at(&place, walkable.resources(), (destination, transport), request, answer) {
             return false;
         }
         answer.steps.push(format!("{} at {destination} allows it", place.proxy.name));
         return true;
     }
-    if let Some(pod) = ambient_pod_at(asked.context, destination.ip()) {
-        return ztunnel::allows(answer, &pod, (destination, transport), asked);
+    if let Some(pod) = ambient_pod_at(request.context, destination.ip()) {
+        return ztunnel::allows(answer, &pod, (destination, transport), request);
     }
     if !answer.steps.iter().any(|step| step.starts_with(NO_PROXY)) {
         answer.steps.push(format!("{NO_PROXY} {destination}"));
@@ -107,23 +107,23 @@ fn refused_at(
     place: &ProxySnapshot,
     resources: &Resources,
     (destination, transport): (SocketAddr, Transport),
-    asked: &TracedRequest<'_>,
+    request: &TracedRequest<'_>,
     answer: &mut WhyNot,
 ) -> bool {
-    let http = &asked.connection.http;
-    let with = |entry, tls| Connection { entry, destination, source: asked.source, tls, http: http.clone() };
+    let http = &request.connection.http;
+    let with = |entry, tls| Connection { entry, destination, source: request.source, tls, http: http.clone() };
     let mutual = || {
         let tls = Tls { sni: String::new(), alpn: vec!["istio".to_owned(), "istio-peer-exchange".to_owned()] };
         resources.chain(&with(Entry::Inbound, Some(tls)))
     };
     let name = &place.proxy.name;
-    let proven = Peer::Proven(asked.identity);
+    let proven = Peer::Proven(request.identity);
     let (chain, peer): (Option<&FilterChain>, Peer<'_>) = match transport {
         Transport::Tunnel => (resources.chain(&with(Entry::Tunnel, None)).or_else(mutual), proven),
         Transport::Mutual => (mutual(), proven),
         Transport::Plain => (resources.chain(&with(Entry::Inbound, None)), Peer::Nobody),
         Transport::Tls => {
-            let tls = Tls { sni: asked.called.0.to_owned(), alpn: vec!["h2".to_owned(), "http/1.1".to_owned()] };
+            let tls = Tls { sni: request.called.0.to_owned(), alpn: vec!["h2".to_owned(), "http/1.1".to_owned()] };
             (resources.chain(&with(Entry::Inbound, Some(tls))), Peer::Nobody)
         }
     };
@@ -140,6 +140,6 @@ fn refused_at(
         });
         return true;
     };
-    let visit = Visit { peer, source: asked.source, remote: asked.remote, destination, http: http.as_ref() };
-    judge(name, chain, &visit, answer) == Judgement::Refused
+    let visit = Visit { peer, source: request.source, remote: request.remote, destination, http: http.as_ref() };
+    evaluate(name, chain, &visit, answer) == Evaluation::Refused
 }

@@ -18,9 +18,9 @@ use navarch_walk::policy::Peer;
 use navarch_walk::{Connection, Entry as WayIn, HttpRequest, Outcome, Tls, Walk};
 use prost::Message;
 
+use super::evaluation::{Evaluation, Visit, evaluate, forwarded_request};
 use super::inbound::trace_endpoints;
-use super::judgement::{Judgement, Visit, goes_on, judge};
-use super::question::port_of;
+use super::labelled_request::port_of;
 use super::received::{ReadResources, Walkable, chains};
 use super::why::WhyNot;
 use super::why_not::{Others, ProxySnapshot, Request, TracedRequest, identity, outbound_reason};
@@ -103,9 +103,9 @@ pub(super) fn trace_ingress(
             destination: connection.destination,
             http: connection.http.as_ref(),
         };
-        judge(name, chain, &visit, &mut answer)
+        evaluate(name, chain, &visit, &mut answer)
     });
-    if judgement == Some(Judgement::Refused) {
+    if judgement == Some(Evaluation::Refused) {
         return answer;
     }
     let entry = Entry { context, gateway, request, entry_port, connection, walk };
@@ -165,10 +165,10 @@ impl Entry<'_> {
     }
 
     /// Follows the request to the proxies behind the gateway.
-    fn trace_behind(self, answer: &mut WhyNot, judgement: Option<Judgement>, others: Others<'_>) {
+    fn trace_behind(self, answer: &mut WhyNot, judgement: Option<Evaluation>, others: Others<'_>) {
         let Self { context, gateway, request, entry_port, connection, walk } = self;
         let http = connection.http.as_ref().map(|request| match judgement {
-            Some(judgement) => goes_on(request, judgement),
+            Some(judgement) => forwarded_request(request, judgement),
             None => request.clone(),
         });
         let (connection, identity) = (Connection { http, ..connection }, identity(&gateway.proxy, context));
@@ -299,7 +299,7 @@ fn listening(entry_ports: &[GatewayEntryPort]) -> String {
 
 /// The servers of the Gateways of a proxy at a port, with their hosts.
 fn claims(context: &PushContext, proxy: &Proxy, entry_port: &GatewayEntryPort) -> Vec<ServerHosts> {
-    let is_asked = |port: u32| port == u32::from(entry_port.port) || port == u32::from(entry_port.listens);
+    let is_requested = |port: u32| port == u32::from(entry_port.port) || port == u32::from(entry_port.listens);
     let of_namespace =
         |namespace: &Namespace| !context.mesh.settings.scope_gateway_to_namespace || *namespace == proxy.namespace;
     let mut claims = Vec::new();
@@ -309,7 +309,7 @@ fn claims(context: &PushContext, proxy: &Proxy, entry_port: &GatewayEntryPort) -
             continue;
         }
         for server in &gateway.spec.servers {
-            if server.port.as_ref().is_some_and(|port| is_asked(port.number)) {
+            if server.port.as_ref().is_some_and(|port| is_requested(port.number)) {
                 let hosts =
                     server.hosts.iter().map(|host| host.rsplit_once('/').map_or(host.as_str(), |(_, host)| host));
                 let hosts = hosts.map(str::to_owned).collect();
@@ -322,7 +322,7 @@ fn claims(context: &PushContext, proxy: &Proxy, entry_port: &GatewayEntryPort) -
         name.is_some_and(|name| *gateway.meta.key.name == **name) && gateway.meta.key.namespace == proxy.namespace
     });
     for gateway in of_api {
-        for listener in gateway.spec.listeners.iter().filter(|one| u32::try_from(one.port).is_ok_and(is_asked)) {
+        for listener in gateway.spec.listeners.iter().filter(|one| u32::try_from(one.port).is_ok_and(is_requested)) {
             let hosts = vec![listener.hostname.clone().unwrap_or_else(|| "*".to_owned())];
             claims.push(ServerHosts {
                 gateway: format!("listener {} of Gateway {}", listener.name, gateway.meta.key),

@@ -50,9 +50,9 @@ struct Names {
 
 /// A sink that discards: collections are read from the engine.
 #[derive(Debug)]
-struct Nowhere;
+struct NullSink;
 
-impl Sink for Nowhere {
+impl Sink for NullSink {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
@@ -63,7 +63,7 @@ impl Mirror {
     pub fn of(context: &PushContext, clients: Vec<Client>) -> Self {
         let state = MeshState::fork(context);
         let mut engine = Engine::new(state.context(), Arc::new(AmbientTranslator(EnvoyTranslator)));
-        let nowhere = Arc::new(Nowhere);
+        let nowhere = Arc::new(NullSink);
         let connect = |client: Client| {
             let id = engine.connect(client.proxy.clone(), nowhere.clone());
             for (kind, interest) in &client.interests {
@@ -77,8 +77,8 @@ impl Mirror {
             let had = mirror.had(at);
             if let Some(one) = mirror.clients.get_mut(at) {
                 // A client with named subscriptions has already requested the names in its clusters and listeners.
-                let asks = |kind| one.client.interests.contains_key(&kind);
-                if asks(ResourceType::Endpoint) || asks(ResourceType::Route) {
+                let subscribes = |kind| one.client.interests.contains_key(&kind);
+                if subscribes(ResourceType::Endpoint) || subscribes(ResourceType::Route) {
                     one.followed = had;
                 }
             }
@@ -91,9 +91,9 @@ impl Mirror {
     /// to what it affects. Other proxies, and types without an interest in `clients`, are omitted.
     #[must_use]
     pub fn copied(state: MeshState, mut engine: Engine, clients: Vec<(ProxyId, Client)>) -> Self {
-        let asked: BTreeMap<ProxyId, &Client> = clients.iter().map(|(id, client)| (*id, client)).collect();
+        let by_id: BTreeMap<ProxyId, &Client> = clients.iter().map(|(id, client)| (*id, client)).collect();
         for (id, kinds) in engine.proxies() {
-            match asked.get(&id) {
+            match by_id.get(&id) {
                 None => engine.disconnect(id),
                 Some(client) => {
                     let unasked = kinds.into_iter().filter(|kind| !client.interests.contains_key(kind));
@@ -181,14 +181,14 @@ impl Mirror {
             if followed.is_some_and(|followed| Arc::ptr_eq(followed, collection)) {
                 continue;
             }
-            let asked = one.client.interests.get(&kind).map(|interest| interest.names.clone());
+            let requested = one.client.interests.get(&kind).map(|interest| interest.names.clone());
             // On-demand virtual hosts are only for clients that requested them.
-            if kind == ResourceType::VirtualHost && asked.is_none() {
+            if kind == ResourceType::VirtualHost && requested.is_none() {
                 continue;
             }
-            let asked = asked.unwrap_or_default();
-            let names = self.names.after(kind, &asked, followed, collection);
-            if *names != *asked {
+            let requested = requested.unwrap_or_default();
+            let names = self.names.after(kind, &requested, followed, collection);
+            if *names != *requested {
                 let wildcard = kind == ResourceType::VirtualHost
                     && one.client.interests.get(&kind).is_some_and(|interest| interest.wildcard);
                 let interest = Interest { wildcard, names };
@@ -210,11 +210,11 @@ impl Names {
         self.of.entry(key).or_insert_with(named).1.clone()
     }
 
-    /// The new interest of a client that requested `asked` because of one collection, and has another one now.
+    /// The new interest of a client that requested `requested` because of one collection, and has another one now.
     fn after(
         &mut self,
         kind: ResourceType,
-        asked: &Arc<BTreeSet<ResourceName>>,
+        requested: &Arc<BTreeSet<ResourceName>>,
         before: Option<&Arc<Collection>>,
         now: &Arc<Collection>,
     ) -> Arc<BTreeSet<ResourceName>> {
@@ -222,12 +222,12 @@ impl Names {
         let Some(before) = before else { return new };
         let old = self.of(kind, before);
         if old == new {
-            return asked.clone();
+            return requested.clone();
         }
-        let key = [Arc::as_ptr(asked).addr(), Arc::as_ptr(&old).addr(), Arc::as_ptr(&new).addr()];
+        let key = [Arc::as_ptr(requested).addr(), Arc::as_ptr(&old).addr(), Arc::as_ptr(&new).addr()];
         let change = || {
-            let kept = asked.iter().filter(|name| !old.contains(*name));
-            (asked.clone(), Arc::new(kept.chain(new.iter()).cloned().collect()))
+            let kept = requested.iter().filter(|name| !old.contains(*name));
+            (requested.clone(), Arc::new(kept.chain(new.iter()).cloned().collect()))
         };
         self.interests.entry(key).or_insert_with(change).1.clone()
     }
@@ -240,6 +240,6 @@ fn had(engine: &Engine, id: ProxyId, client: &Client) -> ProxyResources {
 
 /// The resources of each proxy, by its index.
 #[must_use]
-pub fn all_had(mirror: &Mirror) -> BTreeMap<usize, ProxyResources> {
+pub fn all_resources(mirror: &Mirror) -> BTreeMap<usize, ProxyResources> {
     (0..mirror.clients.len()).map(|at| (at, mirror.had(at))).collect()
 }

@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::client::Client;
 use super::difference::{CollectionDiff, Pair, action, distinct, unified};
-use super::mirror::{Mirror, all_had};
+use super::mirror::{Mirror, all_resources};
 use super::parts::{Form, PlanPart};
 use super::proposal::{Action, ObjectPlan, ParsedProposal, Proposal};
 use super::received::{ProxyResources, ReadResources};
-use super::refusal::foreseen;
+use super::refusal::predicted_rejection;
 use super::traffic::{self, TrafficChange};
 use navarch_api::digest::sha256_hex;
 use navarch_api::names::{Namespace, ResourceName};
@@ -130,32 +130,32 @@ type ResourceChange = (ResourceType, ResourceName, [Option<Version>; 2]);
 #[must_use]
 pub fn part(mirror: &mut Mirror, proposal: &Proposal, done: &mut dyn FnMut(&'static str)) -> PlanPart {
     let read = proposal.read(&mirror.context());
-    made(mirror, read, done)
+    plan_proposal(mirror, read, done)
 }
 
 /// As [`part`], for a change that was already parsed and validated: the plan has no objects.
 #[must_use]
 pub fn plan_of(mirror: &mut Mirror, change: Change) -> Plan {
-    made(mirror, ParsedProposal { changes: vec![change], ..ParsedProposal::default() }, &mut |_| ()).whole()
+    plan_proposal(mirror, ParsedProposal { changes: vec![change], ..ParsedProposal::default() }, &mut |_| ()).whole()
 }
 
 /// The plan of a parsed proposal.
-fn made(mirror: &mut Mirror, mut read: ParsedProposal, done: &mut dyn FnMut(&'static str)) -> PlanPart {
-    let (context, before) = (mirror.context(), all_had(mirror));
+fn plan_proposal(mirror: &mut Mirror, mut read: ParsedProposal, done: &mut dyn FnMut(&'static str)) -> PlanPart {
+    let (context, before) = (mirror.context(), all_resources(mirror));
     let remarks: BTreeSet<Arc<str>> = mirror.remarks().into_iter().map(|remark| remark.text).collect();
     let faults: BTreeSet<String> = mirror.faults().into_iter().collect();
     done("before");
     mirror.apply(std::mem::take(&mut read.changes));
     done("apply");
     let changed = mirror.context();
-    read.look_around(&changed.objects);
+    read.check_references(&changed.objects);
     let groups = groups(&before, mirror);
     let mut plan = Plan { objects: read.objects, proxies: before.len(), ..Plan::default() };
     plan.count(&groups, mirror, &changed);
     done("compare");
-    let forms = plan.tell_resources(&groups);
+    let forms = plan.add_resources(&groups);
     done("resources");
-    plan.tell_traffic(&groups, &before, mirror, [&context, &changed]);
+    plan.add_traffic(&groups, &before, mirror, [&context, &changed]);
     done("traffic");
     let new_remarks = mirror.remarks().into_iter().filter(|remark| !remarks.contains(&remark.text));
     plan.left_out = new_remarks.map(|remark| remark.text.to_string()).collect();
@@ -209,7 +209,7 @@ impl Plan {
             for client in group.members.iter().filter_map(|at| clients.get(*at)) {
                 *self.workloads.entry(workload_of(client, context)).or_default() += 1;
                 let bytes =
-                    |step: &CollectionDiff| if client.proxy.takes_deltas { step.delta_bytes } else { step.state_bytes };
+                    |step: &CollectionDiff| if client.proxy.uses_delta { step.delta_bytes } else { step.state_bytes };
                 self.bytes += group.steps.values().map(bytes).sum::<usize>();
             }
             for (kind, step) in &group.steps {
@@ -226,7 +226,7 @@ impl Plan {
     }
 
     /// Adds changed resources, and those that Envoy would reject. Returns their forms.
-    fn tell_resources(&mut self, groups: &[Group]) -> Vec<Form> {
+    fn add_resources(&mut self, groups: &[Group]) -> Vec<Form> {
         let mut all: BTreeMap<ResourceChange, (usize, &Pair)> = BTreeMap::new();
         for group in groups {
             for (kind, step) in &group.steps {
@@ -245,9 +245,10 @@ impl Plan {
             let (kind_text, name) = (kind.short_name().to_owned(), name.to_string());
             let parts = distinct(*kind, pair);
             let ([old, new], [old_part, new_part]) = (pair, &parts);
-            let is_new =
-                |reason: &String| old.as_ref().and_then(|old| foreseen(old, old_part)).as_ref() != Some(reason);
-            if let Some(reason) = new.as_ref().and_then(|new| foreseen(new, new_part)).filter(is_new) {
+            let is_new = |reason: &String| {
+                old.as_ref().and_then(|old| predicted_rejection(old, old_part)).as_ref() != Some(reason)
+            };
+            if let Some(reason) = new.as_ref().and_then(|new| predicted_rejection(new, new_part)).filter(is_new) {
                 let (proxies, r#type) = (*proxies, kind_text.clone());
                 self.refused.push(Refused { r#type, name: name.clone(), proxies, reason });
             }
@@ -260,7 +261,7 @@ impl Plan {
     }
 
     /// Walks requests of each group of proxies.
-    fn tell_traffic(
+    fn add_traffic(
         &mut self,
         groups: &[Group],
         before: &BTreeMap<usize, ProxyResources>,

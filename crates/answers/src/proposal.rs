@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Decoded, Format, Outcome, decode_documents};
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
-use navarch_api::rollout::asks_for_stages;
+use navarch_api::rollout::requests_stages;
 use navarch_api::validation::validate_any;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::Change;
@@ -149,7 +149,7 @@ impl ParsedProposal {
         match object_ref(wanted) {
             Ok(name) if objects.contains(&name) => {
                 plan.object = name.to_string();
-                if objects.any(&name).is_some_and(|object| asks_for_stages(name.kind, object.meta())) {
+                if objects.any(&name).is_some_and(|object| requests_stages(name.kind, object.meta())) {
                     plan.warnings.push(AT_ONCE.to_owned());
                 }
                 self.names.push(name.clone());
@@ -169,7 +169,7 @@ impl ParsedProposal {
     }
 
     /// Adds warnings about references to other objects, given the objects after the change.
-    pub(super) fn look_around(&mut self, after: &Objects) {
+    pub(super) fn check_references(&mut self, after: &Objects) {
         for (at, object) in &self.put {
             if let Some(plan) = self.objects.get_mut(*at) {
                 plan.warnings.extend(around(object, after).iter().map(ToString::to_string));

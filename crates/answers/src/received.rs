@@ -144,9 +144,9 @@ pub fn names_in(kind: ResourceType, collection: &Collection) -> BTreeSet<Resourc
 
 /// The ECDS resource names of a connection manager.
 fn extensions_of(manager: &HttpConnectionManager) -> impl Iterator<Item = &String> {
-    let is_asked =
+    let is_requested =
         |filter: &&HttpFilter| matches!(filter.config_type, Some(http_filter::ConfigType::ConfigDiscovery(_)));
-    manager.http_filters.iter().filter(is_asked).map(|filter| &filter.name)
+    manager.http_filters.iter().filter(is_requested).map(|filter| &filter.name)
 }
 
 /// All filter chains of a listener.

@@ -13,7 +13,7 @@ use prost::Message;
 /// Why Envoy would reject a resource, if it would: a field violates its `.proto` rules, a script or an expression
 /// cannot be parsed, two virtual hosts have the same domain, two filter chains the same match. Only fields of `part`
 /// are checked: the body, or for a route configuration the part that differs.
-pub(super) fn foreseen(resource: &Resource, part: &Bytes) -> Option<String> {
+pub(super) fn predicted_rejection(resource: &Resource, part: &Bytes) -> Option<String> {
     if let Err(error) = check_bytes(resource.kind.resource_url(), part) {
         return Some(error.to_string());
     }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     fn whole(resource: &Resource) -> Option<String> {
-        foreseen(resource, &resource.body)
+        predicted_rejection(resource, &resource.body)
     }
 
     #[test]

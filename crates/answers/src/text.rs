@@ -64,7 +64,7 @@ impl fmt::Display for Plan {
 impl Plan {
     /// A summary in at most three lines: affected proxies, requests with another outcome, errors.
     #[must_use]
-    pub fn in_brief(&self) -> Vec<String> {
+    pub fn summary(&self) -> Vec<String> {
         let (reached, all) = (self.reached, self.proxies);
         let workloads: Vec<&str> = self.workloads.keys().map(String::as_str).collect();
         let mut lines = vec![match reached {
@@ -108,10 +108,10 @@ fn from(names: &[&str]) -> String {
 
 /// The first names, and the number of further ones.
 fn some(names: &[&str]) -> String {
-    let told = names.iter().take(MAX_SOURCES).copied().collect::<Vec<_>>().join(", ");
+    let listed = names.iter().take(MAX_SOURCES).copied().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(MAX_SOURCES) {
-        0 => told,
-        more => format!("{told} and {more} more"),
+        0 => listed,
+        more => format!("{listed} and {more} more"),
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
             ..Plan::default()
         };
         assert_eq!(
-            plan.in_brief(),
+            plan.summary(),
             [
                 "plan: 5 of 12 proxies connected to this replica receive about 700 bytes (shop/a, shop/b, shop/c and 2 more)",
                 "plan: GET reviews:9080/ from web: v1 100 % → v1 90 %, v2 10 % (and 1 more requests)",
@@ -201,6 +201,6 @@ mod tests {
             ]
         );
         let nobody = Plan { proxies: 12, ..Plan::default() };
-        assert_eq!(nobody.in_brief(), ["plan: none of 12 proxies connected to this replica receives changes"]);
+        assert_eq!(nobody.summary(), ["plan: none of 12 proxies connected to this replica receives changes"]);
     }
 }

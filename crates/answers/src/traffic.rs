@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::ambient_traffic;
 use super::client::Client;
 use super::difference::CollectionDiff;
+use super::evaluation::{Visit, allowing, policy_of, visitor};
 use super::ingress::requires_certificate;
-use super::judgement::{Visit, allowing, policy_of, visitor};
-use super::question::Scene;
+use super::labelled_request::ProxyInput;
 use super::received::{ProxyResources, ReadResources, Walkable};
 use super::words::outcome;
 use navarch_push::context::PushContext;
@@ -46,18 +46,19 @@ pub(super) fn changes(
     }
     let mut before = Walkable::read(before, read);
     let mut after = Walkable::read(after, read);
-    let questions = Scene { client, steps, resources: [before.resources(), after.resources()], contexts }.questions();
+    let questions =
+        ProxyInput { client, steps, resources: [before.resources(), after.resources()], contexts }.requests();
     let namespace = client.proxy.namespace.as_str();
     let mut found = Vec::new();
     for question in questions {
         let walks = [before.walk(&question.connection), after.walk(&question.connection)];
-        let told = words(&walks, (&question.host, question.port), namespace);
+        let texts = words(&walks, (&question.host, question.port), namespace);
         let [was, is] = match question.connection.entry {
             // The verdict of the receiving proxy is reported at that proxy.
-            Entry::Outbound => told,
+            Entry::Outbound => texts,
             Entry::Direct | Entry::Tunnel | Entry::Inbound => {
-                let [was, is] = told;
-                [(&before, was), (&after, is)].map(|(at, told)| judged(at.resources(), &question.connection, told))
+                let [was, is] = texts;
+                [(&before, was), (&after, is)].map(|(at, text)| outcome_at(at.resources(), &question.connection, text))
             }
         };
         if was != is {
@@ -69,8 +70,8 @@ pub(super) fn changes(
 }
 
 /// The outcome of a request without a token at a proxy, given where it would be routed.
-fn judged(resources: &Resources, connection: &Connection, told: String) -> String {
-    let Some(chain) = resources.chain(connection) else { return told };
+fn outcome_at(resources: &Resources, connection: &Connection, text: String) -> String {
+    let Some(chain) = resources.chain(connection) else { return text };
     let peer = match connection.entry {
         // A client without a proxy has no identity, unless a certificate is required.
         Entry::Direct if !requires_certificate(chain) => Peer::Nobody,
@@ -82,11 +83,11 @@ fn judged(resources: &Resources, connection: &Connection, told: String) -> Strin
     if let Some(Admission::Refused { status, reason, .. }) = http.map(|request| admission(chain, request)) {
         return format!("{status}: {reason}");
     }
-    let said = |claims| verdict(chain, &visitor(&visit, claims));
-    let verdict = said(TokenClaims::Absent);
+    let verdict_for = |claims| verdict(chain, &visitor(&visit, claims));
+    let verdict = verdict_for(TokenClaims::Absent);
     let end = if http.is_some() { "403" } else { "closed" };
-    let token = if http.is_some() && said(TokenClaims::Unknown) != verdict { " without a token" } else { "" };
-    let told = if connection.entry == Entry::Inbound { "allowed".to_owned() } else { told };
+    let token = if http.is_some() && verdict_for(TokenClaims::Unknown) != verdict { " without a token" } else { "" };
+    let told = if connection.entry == Entry::Inbound { "allowed".to_owned() } else { text };
     match &verdict {
         Verdict::Passes => told,
         Verdict::Denied(rule) => {
@@ -99,8 +100,8 @@ fn judged(resources: &Resources, connection: &Connection, told: String) -> Strin
 }
 
 /// Both walks as text; if the texts are equal but endpoints differ, endpoints are counted.
-fn words(walks: &[Walk; 2], asked: (&str, u16), namespace: &str) -> [String; 2] {
-    let texts = walks.each_ref().map(|walk| outcome(walk, asked, namespace));
+fn words(walks: &[Walk; 2], requested: (&str, u16), namespace: &str) -> [String; 2] {
+    let texts = walks.each_ref().map(|walk| outcome(walk, requested, namespace));
     let addresses = walks.each_ref().map(Walk::addresses);
     if texts[0] != texts[1] || addresses[0] == addresses[1] {
         return texts;

@@ -8,8 +8,8 @@ use navarch_registry::model::Service;
 use navarch_walk::policy::Peer;
 use navarch_walk::{Connection, Entry, HttpRequest};
 
+use super::evaluation::{Evaluation, Visit, evaluate, forwarded_request};
 use super::inbound::trace_endpoints;
-use super::judgement::{Judgement, Visit, goes_on, judge};
 use super::received::{ReadResources, Walkable};
 use super::why::WhyNot;
 use super::why_not::{Others, ProxySnapshot, TracedRequest, identity, outbound_reason};
@@ -21,10 +21,10 @@ fn tunnelled(destination: SocketAddr, http: Option<HttpRequest>) -> Connection {
 }
 
 /// The waypoint that serves a service at an address, according to its listeners; the first by name.
-pub(super) fn waypoint_of(others: &Others<'_>, service: &Service, asked: &Connection) -> Option<ProxySnapshot> {
+pub(super) fn waypoint_of(others: &Others<'_>, service: &Service, connection: &Connection) -> Option<ProxySnapshot> {
     let serves = |place: &ProxySnapshot| {
         let walkable = Walkable::read(&place.had, &mut ReadResources::default());
-        let chain = walkable.resources().chain(&tunnelled(asked.destination, asked.http.clone()));
+        let chain = walkable.resources().chain(&tunnelled(connection.destination, connection.http.clone()));
         chain
             .and_then(|chain| service_of(&chain.name))
             .is_some_and(|(_, _, host)| host == service.key.hostname.as_str())
@@ -62,8 +62,8 @@ pub(super) fn trace_waypoint(
         destination,
         http: connection.http.as_ref(),
     };
-    let judgement = judge(name, chain, &visit, answer);
-    if judgement == Judgement::Refused {
+    let judgement = evaluate(name, chain, &visit, answer);
+    if judgement == Evaluation::Refused {
         return false;
     }
     let walk = walkable.walk(&connection);
@@ -77,7 +77,7 @@ pub(super) fn trace_waypoint(
     }
     // A request passes at most one waypoint; afterwards the waypoint is the client.
     let identity = identity(&waypoint.proxy, asked.context);
-    let http = connection.http.as_ref().map(|request| goes_on(request, judgement));
+    let http = connection.http.as_ref().map(|request| forwarded_request(request, judgement));
     let (connection, source) = (Connection { http, ..connection }, waypoint.proxy.ips.first().copied());
     let behind = TracedRequest {
         connection: &connection,

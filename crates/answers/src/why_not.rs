@@ -166,9 +166,9 @@ pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: 
 }
 
 /// Follows a request from the client's sidecar.
-fn from_proxy(answer: &mut WhyNot, from: &ProxySnapshot, found: Option<&Service>, asked: &TracedRequest<'_>) {
+fn from_proxy(answer: &mut WhyNot, from: &ProxySnapshot, found: Option<&Service>, request: &TracedRequest<'_>) {
     let mut walkable = Walkable::read(&from.had, &mut ReadResources::default());
-    let walk = walkable.walk(asked.connection);
+    let walk = walkable.walk(request.connection);
     answer.steps.push(match walk.listener.as_str() {
         "" => "no listener of its proxy matches the connection".to_owned(),
         listener => format!("listener {listener:?} of its proxy accepts the connection"),
@@ -176,42 +176,42 @@ fn from_proxy(answer: &mut WhyNot, from: &ProxySnapshot, found: Option<&Service>
     if let Some(route) = walk.route.as_ref().filter(|route| !route.is_empty()) {
         answer.steps.push(format!("route {route:?} matches"));
     }
-    answer.steps.push(forwarding(&walk, asked.called, from.proxy.namespace.as_str()));
-    if let Some((reason, advice)) = outbound_reason(&walk, asked.context) {
+    answer.steps.push(forwarding(&walk, request.called, from.proxy.namespace.as_str()));
+    if let Some((reason, advice)) = outbound_reason(&walk, request.context) {
         (answer.reason, answer.advice) = (Some(reason), advice);
         return;
     }
     let uses_waypoint = first_endpoints(&walk).any(|endpoint| endpoint.waypoint.is_some());
     if let Some(waypoint) =
-        found.filter(|_| !uses_waypoint).and_then(|service| waypoint_of(&asked.others, service, asked.connection))
+        found.filter(|_| !uses_waypoint).and_then(|service| waypoint_of(&request.others, service, request.connection))
     {
         answer.steps.push(format!(
             "it bypasses waypoint {}, which serves ambient clients only: its routes and policies do not apply",
             waypoint.proxy.name
         ));
     }
-    trace_endpoints(answer, &walk, asked);
+    trace_endpoints(answer, &walk, request);
 }
 
 /// Follows a request of an ambient pod: to the waypoint of the service, or to its endpoints.
-fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, asked: &TracedRequest<'_>) {
+fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, request: &TracedRequest<'_>) {
     answer.steps.push("ztunnel on its node accepts the connection".to_owned());
     let Some(service) = found else {
         answer.steps.push("it is forwarded to its original destination in plain text".to_owned());
         return;
     };
-    if let Some(waypoint) = waypoint_of(&asked.others, service, asked.connection) {
-        trace_waypoint(answer, &waypoint, asked.connection.destination, asked);
+    if let Some(waypoint) = waypoint_of(&request.others, service, request.connection) {
+        trace_waypoint(answer, &waypoint, request.connection.destination, request);
         return;
     }
-    if let Some(name) = use_waypoint(service, asked.context) {
+    if let Some(name) = use_waypoint(service, request.context) {
         answer.unknown.push(format!(
             "{} uses waypoint {name}, but no waypoint that serves it is connected to this replica",
             service.origin
         ));
     }
-    let known = asked.context.directory.endpoints.get(&service.key);
-    let port = service.port(asked.called.1).map(|port| port.name.clone());
+    let known = request.context.directory.endpoints.get(&service.key);
+    let port = service.port(request.called.1).map(|port| port.name.clone());
     let ready = known.into_iter().flat_map(|known| &known.endpoints).filter(|one| {
         Some(&one.port_name) == port.as_ref() && !matches!(one.health, Health::Unhealthy | Health::Terminating)
     });
@@ -219,15 +219,15 @@ fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, asked: &TracedRequ
         ready.filter_map(|one| Some(SocketAddr::new(one.addresses.first()?.parse().ok()?, one.port))).collect();
     if ready.is_empty() {
         answer.reason = Some(format!("{} has no endpoints", service.origin));
-        answer.advice = Some(unready(asked.context, service.key.hostname.as_str()));
+        answer.advice = Some(unready(request.context, service.key.hostname.as_str()));
         return;
     }
     answer.steps.push(format!("it is forwarded to {} endpoints of {}", ready.len(), service.origin));
     for destination in ready {
         // ztunnel sends plain text to endpoints without ztunnel.
-        let takes_tunnel = ambient_pod_at(asked.context, destination.ip()).is_some();
-        let transport = if takes_tunnel { Transport::Tunnel } else { Transport::Plain };
-        if !trace_endpoint(answer, destination, transport, asked) {
+        let accepts_hbone = ambient_pod_at(request.context, destination.ip()).is_some();
+        let transport = if accepts_hbone { Transport::Tunnel } else { Transport::Plain };
+        if !trace_endpoint(answer, destination, transport, request) {
             return;
         }
     }

@@ -22,7 +22,7 @@ use prost::Message;
 use serde_json::json;
 
 use super::client::Client;
-use super::judgement::{Visit, told, visitor};
+use super::evaluation::{Visit, peer_name, visitor};
 use super::mirror::Mirror;
 use super::received::{ProxyResources, find};
 use super::why::WhyNot;
@@ -46,7 +46,7 @@ pub(super) fn workload_in(had: &ProxyResources, name: &ResourceName) -> Option<W
 }
 
 /// The verdict of policies on a connection to a workload.
-pub(super) fn said_of(workload: &Workload, policies: &[Authorization], visit: &Visit<'_>) -> Verdict {
+pub(super) fn policy_verdict(workload: &Workload, policies: &[Authorization], visit: &Visit<'_>) -> Verdict {
     let subject = Subject { namespace: &workload.namespace, listed: &workload.authorization_policies };
     verdict(policies, subject, &visitor(visit, TokenClaims::Absent))
 }
@@ -62,18 +62,18 @@ pub(super) fn allows(
     answer: &mut WhyNot,
     pod: &Arc<Object<Pod>>,
     (destination, transport): (SocketAddr, Transport),
-    asked: &TracedRequest<'_>,
+    request: &TracedRequest<'_>,
 ) -> bool {
-    if asked.judged_by_ztunnel.get() == MAX_PODS {
+    if request.judged_by_ztunnel.get() == MAX_PODS {
         answer.unknown_once("whether ztunnel allows it at the other endpoints");
         return true;
     }
-    asked.judged_by_ztunnel.set(asked.judged_by_ztunnel.get() + 1);
-    let cluster = &asked.context.mesh.settings.cluster_id;
+    request.judged_by_ztunnel.set(request.judged_by_ztunnel.get() + 1);
+    let cluster = &request.context.mesh.settings.cluster_id;
     let name = AddressName::Pod(pod.meta.key.clone()).to_resource_name(cluster);
     let node = pod.spec.node.as_deref().unwrap_or_default();
     let is_on_node = |place: &ProxySnapshot| place.proxy.meta("NODE_NAME").as_deref() == Some(node);
-    let on_node = (asked.others.ztunnels)().into_iter().filter(|place| !node.is_empty() && is_on_node(place));
+    let on_node = (request.others.ztunnels)().into_iter().filter(|place| !node.is_empty() && is_on_node(place));
     let sent = on_node.into_iter().find_map(|place| known(&place.had, &name));
     if sent.is_none() {
         let of = if node.is_empty() { "its node".to_owned() } else { format!("node {node}") };
@@ -81,17 +81,17 @@ pub(super) fn allows(
             "what the ztunnel of {of} received: none is connected to this replica, so this is what it would receive"
         ));
     }
-    let Some((workload, policies)) = sent.or_else(|| would_know(asked.context, &name)) else {
+    let Some((workload, policies)) = sent.or_else(|| received_workload(request.context, &name)) else {
         answer.steps.push(format!("no ztunnel has a workload at {destination}"));
         return true;
     };
     let peer = match transport {
-        Transport::Tunnel => Peer::Proven(asked.identity),
+        Transport::Tunnel => Peer::Proven(request.identity),
         Transport::Plain | Transport::Tls | Transport::Mutual => Peer::Nobody,
     };
-    let visit = Visit { peer, source: asked.source, remote: asked.remote, destination, http: None };
-    let who = told(peer);
-    match said_of(&workload, &policies, &visit) {
+    let visit = Visit { peer, source: request.source, remote: request.remote, destination, http: None };
+    let who = peer_name(peer);
+    match policy_verdict(&workload, &policies, &visit) {
         Verdict::Passes => {
             answer.first_step("ztunnel accepts the connection for the pod at", &destination);
             true
@@ -128,13 +128,13 @@ fn known(had: &ProxyResources, name: &ResourceName) -> Option<(Workload, Vec<Aut
 }
 
 /// A workload as a newly connected ztunnel would receive it.
-fn would_know(context: &PushContext, name: &ResourceName) -> Option<(Workload, Vec<Authorization>)> {
+fn received_workload(context: &PushContext, name: &ResourceName) -> Option<(Workload, Vec<Authorization>)> {
     let id = "ztunnel~127.0.0.1~ztunnel.istio-system~istio-system.svc.cluster.local";
     let proxy = Proxy::parse(id, json!({}), Locality::default()).ok()?;
     let own = Interest { wildcard: false, names: Arc::new([name.clone()].into()) };
     let all = Interest { wildcard: true, ..Interest::default() };
     let interests = BTreeMap::from([(ResourceType::Address, own), (ResourceType::Authorization, all)]);
-    let proxy = Arc::new(Proxy { takes_deltas: true, ..proxy });
+    let proxy = Arc::new(Proxy { uses_delta: true, ..proxy });
     let mirror = Mirror::of(context, vec![Client { proxy, interests }]);
     known(&mirror.had(0), name)
 }

@@ -97,7 +97,7 @@ impl Share {
 
     /// Whether the share contains the item with this hash. A larger share contains everything that a smaller one does.
     #[must_use]
-    pub fn holds(self, hash: u64) -> bool {
+    pub fn contains(self, hash: u64) -> bool {
         hash % u64::from(Self::ALL.0) < u64::from(self.0)
     }
 }
@@ -214,7 +214,7 @@ pub fn is_staged(kind: Kind) -> bool {
 /// Whether an object itself requests that its changes reach proxies in stages. Its deletion is not staged, since it
 /// cannot be reverted.
 #[must_use]
-pub fn asks_for_stages(kind: Kind, meta: &ObjectMeta) -> bool {
+pub fn requests_stages(kind: Kind, meta: &ObjectMeta) -> bool {
     RolloutPlan::of(kind, meta, &RolloutSettings::default()).is_some()
 }
 
@@ -304,7 +304,7 @@ mod tests {
     fn a_larger_share_contains_every_smaller_one() {
         let shares = ["0.01%", "5%", "25%", "100%"].map(|text| Share::parse(text).unwrap());
         for hash in (0..100_000).map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
-            let held: Vec<bool> = shares.iter().map(|share| share.holds(hash)).collect();
+            let held: Vec<bool> = shares.iter().map(|share| share.contains(hash)).collect();
             assert!(held.is_sorted() && held[3], "{held:?}");
         }
     }
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!((plan.stages.to_string().as_str(), plan.pause.as_secs(), plan.query), ("10%,100%", 1, None));
         let plan = of(Kind::Sidecar, &[(ROLLOUT, "5%"), (ROLLOUT_QUERY, " up ")], &none).unwrap();
         assert_eq!((plan.pause.as_secs(), plan.query.as_deref()), (30, Some("up")));
-        let asks = |kind, stages| asks_for_stages(kind, &meta(&[(ROLLOUT, stages)]));
+        let asks = |kind, stages| requests_stages(kind, &meta(&[(ROLLOUT, stages)]));
         assert!(asks(Kind::Sidecar, "5%") && !asks(Kind::Sidecar, "off") && !asks(Kind::ServiceEntry, "5%"));
     }
 }

@@ -185,7 +185,7 @@ fn rule_sets(
 ) -> RuleSets {
     let mut sets = RuleSets { enforced: None, tried: None };
     for policy in policies {
-        let set = if is_tried(policy) { &mut sets.tried } else { &mut sets.enforced };
+        let set = if is_dry_run(policy) { &mut sets.tried } else { &mut sets.enforced };
         let set = set.get_or_insert_with(|| empty_rules(action));
         set.policies.extend(rules_of(policy, "", known, domains));
     }
@@ -204,7 +204,7 @@ fn empty_rules(action: AuthorizationAction) -> Rbac {
 }
 
 /// Whether a policy is a dry run. An invalid value enforces it.
-fn is_tried(policy: &Object<AuthorizationPolicy>) -> bool {
+fn is_dry_run(policy: &Object<AuthorizationPolicy>) -> bool {
     let value = policy.meta.annotations.get(DRY_RUN);
     value.is_some_and(|value| matches!(&**value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }

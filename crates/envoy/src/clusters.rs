@@ -144,7 +144,7 @@ fn build(name: &ResourceName, view: &View<'_>) -> Option<Cluster> {
 fn outbound_names(view: &View<'_>, purpose: Purpose) -> Vec<ResourceName> {
     let services = sidecar_scope::visible_services(view);
     let wanted = match purpose {
-        Purpose::Client => gateway_services::wanted(view),
+        Purpose::Client => gateway_services::needed_services(view),
         Purpose::SniRouted => None,
     };
     let mut names = Vec::with_capacity(services.len());

@@ -46,9 +46,9 @@ pub(super) fn names(kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
 }
 
 /// The listeners that a client's resource names refer to: a host without a port means all of its ports.
-pub(super) fn listeners_meant(asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Vec<ResourceName> {
-    let inbound = asked.iter().filter(|name| name.as_str().starts_with(INBOUND)).cloned();
-    inbound.chain(outbound::names_meant(asked, view)).collect()
+pub(super) fn referenced_listeners(requested: &BTreeSet<ResourceName>, view: &View<'_>) -> Vec<ResourceName> {
+    let inbound = requested.iter().filter(|name| name.as_str().starts_with(INBOUND)).cloned();
+    inbound.chain(outbound::referenced_names(requested, view)).collect()
 }
 
 pub(super) fn resource(kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {

@@ -91,7 +91,7 @@ pub(crate) fn is_declined(view: &View<'_>) -> bool {
 }
 
 /// Whether the view's proxy discovers peer metadata through tunnels, as Istio's own Envoy does.
-fn knows_peers(view: &View<'_>) -> bool {
+fn discovers_peers(view: &View<'_>) -> bool {
     view.proxy().supports("envoy.filters.http.peer_metadata")
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn leaves_network(view: &View<'_>) -> bool {
         ProxyKind::Waypoint => {
             settings.hbone.waypoints_leave_network
                 && view.derived(&ManagedBy).as_deref() == Some(MANAGED_WAYPOINT)
-                && (settings.gateway_api.east_west || knows_peers(view))
+                && (settings.gateway_api.east_west || discovers_peers(view))
         }
         ProxyKind::Router => {
             settings.gateway_api.east_west

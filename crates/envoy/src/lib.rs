@@ -89,13 +89,18 @@ impl Translator for EnvoyTranslator {
         }
     }
 
-    fn kept_names(&self, kind: ResourceType, view: &View<'_>) -> Option<NameList> {
+    fn further_names(&self, kind: ResourceType, view: &View<'_>) -> Option<NameList> {
         (kind == ResourceType::ObjectStatus).then(|| gateway_api::status_names(view))
     }
 
-    fn meant(&self, kind: ResourceType, asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Option<Vec<ResourceName>> {
+    fn referenced_names(
+        &self,
+        kind: ResourceType,
+        requested: &BTreeSet<ResourceName>,
+        view: &View<'_>,
+    ) -> Option<Vec<ResourceName>> {
         let is_listener = kind == ResourceType::Listener;
-        (is_listener && grpc::is_client(kind, view)).then(|| grpc::listeners_meant(asked, view))
+        (is_listener && grpc::is_client(kind, view)).then(|| grpc::referenced_listeners(requested, view))
     }
 
     fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {

@@ -79,7 +79,7 @@ struct OfProxy;
 
 /// Whether all endpoints accept mutual TLS on connections to the original destination of a service port.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct EveryEndpointSpeaksMtls {
+struct AllEndpointsAcceptMtls {
     service: ServiceKey,
     port: u16,
 }
@@ -121,7 +121,7 @@ pub fn of_service(view: &View<'_>, service: &Service, port: u16, passthrough: bo
         return None;
     }
     if passthrough || service.resolution == Resolution::Passthrough {
-        let query = EveryEndpointSpeaksMtls { service: service.key.clone(), port };
+        let query = AllEndpointsAcceptMtls { service: service.key.clone(), port };
         if !*view.get(&query) {
             return Some(MtlsMode::Disable);
         }
@@ -239,7 +239,7 @@ impl Query for OfProxy {
 
 impl ProxyQuery for OfProxy {}
 
-impl Query for EveryEndpointSpeaksMtls {
+impl Query for AllEndpointsAcceptMtls {
     type Value = bool;
 
     fn compute(&self, view: &View<'_>) -> bool {

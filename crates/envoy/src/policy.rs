@@ -85,7 +85,7 @@ impl PolicyService {
     }
 
     /// Whether a reference of a policy of `namespace` is to this service.
-    fn is_meant(&self, target: &PolicyTargetReference, namespace: &Namespace) -> bool {
+    fn matches_target(&self, target: &PolicyTargetReference, namespace: &Namespace) -> bool {
         let is_kind = match self.registry {
             Registry::Kubernetes => matches!(target.group.as_str(), "" | "core") && target.kind == "Service",
             Registry::External => target.group == "networking.istio.io" && target.kind == "ServiceEntry",
@@ -109,9 +109,9 @@ impl Query for ServedGateway {
 impl ProxyQuery for ServedGateway {}
 
 /// The namespaces with objects of a kind. One query type for each kind.
-struct Inhabited<T>(PhantomData<fn() -> T>);
+struct NamespacesWith<T>(PhantomData<fn() -> T>);
 
-impl<T: Policy> Query for Inhabited<T> {
+impl<T: Policy> Query for NamespacesWith<T> {
     type Value = BTreeSet<Namespace>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
@@ -119,25 +119,25 @@ impl<T: Policy> Query for Inhabited<T> {
     }
 }
 
-impl<T> Clone for Inhabited<T> {
+impl<T> Clone for NamespacesWith<T> {
     fn clone(&self) -> Self {
         Self(PhantomData)
     }
 }
 
-impl<T> PartialEq for Inhabited<T> {
+impl<T> PartialEq for NamespacesWith<T> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl<T> Eq for Inhabited<T> {}
+impl<T> Eq for NamespacesWith<T> {}
 
-impl<T> Hash for Inhabited<T> {
+impl<T> Hash for NamespacesWith<T> {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-impl<T: Policy> fmt::Debug for Inhabited<T> {
+impl<T: Policy> fmt::Debug for NamespacesWith<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "namespaces with {}", T::KIND)
     }
@@ -176,7 +176,7 @@ pub fn attached_in<T: Policy>(
 /// The namespaces whose policies of a kind can apply to the view's proxy: the root namespace, then its own.
 pub fn namespaces<T: Policy>(view: &View<'_>) -> Vec<Namespace> {
     let root = root_namespace(view);
-    let inhabited = view.get(&Inhabited::<T>(PhantomData));
+    let inhabited = view.get(&NamespacesWith::<T>(PhantomData));
     let mut own: BTreeSet<Namespace> = (*inhabited).clone();
     let root_has_some = own.remove(root.as_str());
     let own = if own.is_empty() { None } else { view.proxy().namespace_among(own) };
@@ -211,7 +211,7 @@ pub fn attaches<T: Policy>(view: &View<'_>, policy: &Object<T>, service: Option<
     }
     let namespace = &policy.meta.key.namespace;
     targets.iter().any(|target| {
-        if is_waypoint && service.is_some_and(|service| service.is_meant(target, namespace)) {
+        if is_waypoint && service.is_some_and(|service| service.matches_target(target, namespace)) {
             return true;
         }
         let is_class = target.group == "gateway.networking.k8s.io" && target.kind == "GatewayClass";

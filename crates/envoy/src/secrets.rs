@@ -33,7 +33,7 @@ use navarch_api::kubernetes::{ConfigMap, Secret};
 use navarch_api::names::{Namespace, ResourceName};
 use navarch_api::object::{NamespacedName, Object};
 use navarch_api::settings::SecretReaders;
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::notice::Unavailable;
 use navarch_push::view::View;
 use reference::{Reference, Store};
@@ -119,9 +119,9 @@ fn admit(reference: &Reference, name: &ResourceName, view: &View<'_>) -> Result<
 
 /// Whether the proxy is in a cluster whose secrets are read.
 fn check_cluster(view: &View<'_>) -> Result<(), Refusal> {
-    match view.proxy().home() {
-        Home::Config | Home::Remote(_) => Ok(()),
-        Home::Unknown => Err(Refusal::OtherCluster(view.proxy().cluster_id().to_string())),
+    match view.proxy().proxy_cluster() {
+        ClusterRef::Config | ClusterRef::Remote(_) => Ok(()),
+        ClusterRef::Unknown => Err(Refusal::OtherCluster(view.proxy().cluster_id().to_string())),
     }
 }
 
@@ -131,7 +131,7 @@ fn check_account(view: &View<'_>) -> Result<(), Refusal> {
         SecretReaders::All => Ok(()),
         SecretReaders::Reviewed => {
             let account = view.proxy().identity().ok_or(Refusal::Stranger)?.account();
-            if view.may_read_secrets_in(&view.proxy().home(), &account) {
+            if view.may_read_secrets_in(&view.proxy().proxy_cluster(), &account) {
                 Ok(())
             } else {
                 Err(Refusal::Unauthorised(account))
@@ -173,10 +173,12 @@ fn build(
 
 /// The first existing Secret of these names: in the proxy's own cluster, else in the one that configures the mesh.
 fn first_of<const N: usize>(view: &View<'_>, names: [&NamespacedName; N]) -> Option<Arc<Object<Secret>>> {
-    let home = view.proxy().home();
-    let reads_home = home != Home::Config && view.mesh().settings.clusters.remote_credentials;
-    let homes = reads_home.then_some(home).into_iter().chain([Home::Config]);
-    homes.into_iter().find_map(|home| names.into_iter().find_map(|name| view.object_in::<Secret>(&home, name).cloned()))
+    let cluster_ref = view.proxy().proxy_cluster();
+    let reads_home = cluster_ref != ClusterRef::Config && view.mesh().settings.clusters.remote_credentials;
+    let homes = reads_home.then_some(cluster_ref).into_iter().chain([ClusterRef::Config]);
+    homes.into_iter().find_map(|cluster_ref| {
+        names.into_iter().find_map(|name| view.object_in::<Secret>(&cluster_ref, name).cloned())
+    })
 }
 
 /// The validation context with roots and revocations.

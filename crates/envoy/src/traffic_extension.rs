@@ -199,8 +199,9 @@ pub fn http_filters_for(
             Some(packed_filter(&extension.resource_name(), pack(&config)))
         }
         Program::Wasm(wasm) if wasm.plugin_type != PluginType::Network => {
-            let source =
-                asked_for(["wasm.v3.Wasm", "rbac.v3.RBAC"].map(|name| format!("envoy.extensions.filters.http.{name}")));
+            let source = ecds_source(
+                ["wasm.v3.Wasm", "rbac.v3.RBAC"].map(|name| format!("envoy.extensions.filters.http.{name}")),
+            );
             Some(HttpFilter {
                 name: extension.resource_name(),
                 config_type: Some(http_filter::ConfigType::ConfigDiscovery(source)),
@@ -228,7 +229,7 @@ pub fn network_filters_for(
             let names = ["wasm.v3.Wasm", "rbac.v3.RBAC"].map(|name| format!("envoy.extensions.filters.network.{name}"));
             Some(Filter {
                 name: extension.resource_name(),
-                config_type: Some(filter::ConfigType::ConfigDiscovery(asked_for(names))),
+                config_type: Some(filter::ConfigType::ConfigDiscovery(ecds_source(names))),
             })
         }
         Program::Wasm(_) | Program::Lua(_) => None,
@@ -244,7 +245,8 @@ fn phases<F>(
     build: impl Fn(&Extension) -> Option<F>,
 ) -> Phases<F> {
     let extensions = view.get(&ExtensionsOf { service });
-    let mut ordered: Vec<&Extension> = extensions.iter().filter(|extension| extension.is_for(class, port)).collect();
+    let mut ordered: Vec<&Extension> =
+        extensions.iter().filter(|extension| extension.applies_to(class, port)).collect();
     ordered.sort_by_key(|extension| std::cmp::Reverse(extension.priority));
     let of = |phase: ExecutionPhase| ordered.iter().filter(move |extension| extension.phase == phase);
     Phases {
@@ -258,7 +260,7 @@ fn phases<F>(
 }
 
 /// An ECDS reference to a configuration of one of these types.
-fn asked_for<const N: usize>(types: [String; N]) -> ExtensionConfigSource {
+fn ecds_source<const N: usize>(types: [String; N]) -> ExtensionConfigSource {
     ExtensionConfigSource {
         config_source: Some(ads_source()),
         type_urls: types.into_iter().map(|name| format!("type.googleapis.com/{name}")).collect(),
@@ -272,7 +274,7 @@ impl Extension {
     }
 
     /// Whether it applies to the traffic of a listener.
-    fn is_for(&self, class: ListenerClass, port: u16) -> bool {
+    fn applies_to(&self, class: ListenerClass, port: u16) -> bool {
         let side = match class {
             ListenerClass::SidecarInbound => WorkloadMode::Server,
             ListenerClass::SidecarOutbound | ListenerClass::Gateway => WorkloadMode::Client,

@@ -16,7 +16,7 @@ pub struct Activity {
     /// Milliseconds from then to the last activity.
     last: AtomicU64,
     /// Whether a request was received.
-    is_asked: AtomicBool,
+    has_request: AtomicBool,
     /// Whether the connection must end.
     is_evicted: AtomicBool,
     /// The task of the connection.
@@ -29,7 +29,7 @@ impl Activity {
         let activity = Self {
             begun,
             last: AtomicU64::new(0),
-            is_asked: AtomicBool::new(false),
+            has_request: AtomicBool::new(false),
             is_evicted: AtomicBool::new(false),
             task: AtomicWaker::new(),
         };
@@ -43,15 +43,15 @@ impl Activity {
     }
 
     /// Records a request, which counts as activity.
-    pub fn asked(&self) {
-        self.is_asked.store(true, Ordering::Relaxed);
+    pub fn record_request(&self) {
+        self.has_request.store(true, Ordering::Relaxed);
         self.touch();
     }
 
     /// Whether a request was received.
     #[must_use]
-    pub fn is_asked(&self) -> bool {
-        self.is_asked.load(Ordering::Relaxed)
+    pub fn has_request(&self) -> bool {
+        self.has_request.load(Ordering::Relaxed)
     }
 
     /// How long the connection has not been active.

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::Notify;
 
-use super::peer::counted_as;
+use super::peer::client_key;
 
 /// A limit in bytes for all clients together.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Budget {
     /// # Errors
     /// If the peer would exceed its share.
     pub fn charge(self: &Arc<Self>, peer: IpAddr, bytes: usize) -> Result<Charge, Full> {
-        let mut charge = Charge { budget: self.clone(), peer: counted_as(peer), bytes: 0 };
+        let mut charge = Charge { budget: self.clone(), peer: client_key(peer), bytes: 0 };
         charge.grow(bytes)?;
         Ok(charge)
     }

@@ -37,7 +37,7 @@ impl AddressPolicy {
     /// Why an address may not be connected to; `None` if it may.
     #[must_use]
     pub fn refusal(&self, address: IpAddr) -> Option<&'static str> {
-        Meanings::of(address).iter().find_map(|meaning| self.refusal_of(meaning))
+        TranslatedAddresses::of(address).iter().find_map(|meaning| self.refusal_of(meaning))
     }
 
     /// Whether an address may be connected to.
@@ -70,7 +70,7 @@ impl AddressPolicy {
 pub fn is_private(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
     if let Ok(address) = host.parse::<IpAddr>() {
-        return Meanings::of(address).iter().any(|meaning| match meaning {
+        return TranslatedAddresses::of(address).iter().any(|meaning| match meaning {
             IpAddr::V4(ip) => ip.is_private() || ip.is_loopback() || ip.is_link_local() || ip.is_unspecified(),
             IpAddr::V6(ip) => {
                 ip.is_unique_local() || ip.is_unicast_link_local() || ip.is_loopback() || ip.is_unspecified()
@@ -99,12 +99,12 @@ fn is_link_local(address: IpAddr) -> bool {
 }
 
 /// An address, and the IPv4 addresses that it reaches if networks translate or tunnel it.
-struct Meanings {
+struct TranslatedAddresses {
     own: IpAddr,
     embedded: [Option<Ipv4Addr>; 4],
 }
 
-impl Meanings {
+impl TranslatedAddresses {
     fn of(address: IpAddr) -> Self {
         let own = address.to_canonical();
         let embedded = match own {

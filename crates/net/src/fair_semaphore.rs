@@ -62,7 +62,8 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
     pub async fn take(self: &Arc<Self>, key: K) -> Result<FairPermit<K>, Full> {
         let turn = {
             let mut state = self.state.lock();
-            if state.may_begin(&key, self.at_once) && state.keys.get(&key).is_none_or(|share| share.queue.is_empty()) {
+            if state.may_acquire(&key, self.at_once) && state.keys.get(&key).is_none_or(|share| share.queue.is_empty())
+            {
                 state.begin(&key);
                 return Ok(FairPermit { of: Some((self.clone(), key)) });
             }
@@ -92,7 +93,7 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
 
 impl<K: Clone + Eq + Hash> State<K> {
     /// Whether a key may have one more permit now.
-    fn may_begin(&self, key: &K, at_once: usize) -> bool {
+    fn may_acquire(&self, key: &K, at_once: usize) -> bool {
         let own = self.keys.get(key).map_or(0, |share| share.under_way) + 1;
         let all = self.under_way + 1;
         all <= at_once && (own == 1 || own <= at_once - all)
@@ -141,7 +142,7 @@ impl<K: Clone + Eq + Hash> State<K> {
 
     /// Removes and returns the next waiter whose key may have a permit.
     fn next(&mut self, at_once: usize) -> Option<(K, oneshot::Sender<FairPermit<K>>)> {
-        let at = self.circle.iter().position(|key| self.may_begin(key, at_once))?;
+        let at = self.circle.iter().position(|key| self.may_acquire(key, at_once))?;
         let key = self.circle.remove(at)?;
         let share = self.keys.get_mut(&key)?;
         let sender = share.queue.pop_front()?;

@@ -11,7 +11,7 @@ const HOST_BITS: u128 = u64::MAX as u128;
 /// one. Pods have addresses from a /64 of their node, usually unique local ones (RFC 4193), and cannot choose them: each counts
 /// separately, as IPv4 addresses do.
 #[must_use]
-pub fn counted_as(address: IpAddr) -> IpAddr {
+pub fn client_key(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) if !(v6.is_loopback() || v6.is_unspecified() || v6.is_unique_local()) => {
             IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !HOST_BITS))
@@ -36,8 +36,8 @@ mod tests {
             ("::1", "::1"),
         ] {
             let [address, counted] = [address, counted].map(|text| text.parse::<IpAddr>().unwrap());
-            assert_eq!(counted_as(address), counted);
-            assert_eq!(counted_as(counted), counted);
+            assert_eq!(client_key(address), counted);
+            assert_eq!(client_key(counted), counted);
         }
     }
 }

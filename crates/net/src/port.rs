@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::activity::Activity;
-use super::peer::counted_as;
+use super::peer::client_key;
 use super::rejections::Rejections;
 use super::shares::Shares;
 use super::stream::PortStream;
@@ -134,7 +134,7 @@ impl Port {
 
     /// Admits a connection, and closes others if there are too many.
     pub fn admit(self: &Arc<Self>, peer: IpAddr) -> ConnectionPermit {
-        let peer = counted_as(peer);
+        let peer = client_key(peer);
         let activity = Arc::new(Activity::new(self.begun));
         let mut table = self.table.lock();
         let evicted = table.make_room(&self.limits, peer);

@@ -22,7 +22,7 @@ pub struct PortStream<S = TcpStream> {
     /// Whether transferred bytes count as activity.
     counts_bytes: bool,
     /// How long the client may read nothing of sent data; unlimited if unset.
-    patience: Option<Duration>,
+    read_timeout: Option<Duration>,
     /// The deadline for reading something.
     deadline: Option<Pin<Box<Sleep>>>,
 }
@@ -30,20 +30,20 @@ pub struct PortStream<S = TcpStream> {
 impl<S> PortStream<S> {
     /// A connection with its permit.
     pub fn new(inner: S, place: ConnectionPermit) -> Self {
-        Self { inner, place, counts_bytes: true, patience: None, deadline: None }
+        Self { inner, place, counts_bytes: true, read_timeout: None, deadline: None }
     }
 
     /// Sets a timeout for clients that do not read.
     #[must_use]
-    pub fn with_read_limit(mut self, patience: Duration) -> Self {
-        self.patience = Some(patience);
+    pub fn with_read_limit(mut self, read_timeout: Duration) -> Self {
+        self.read_timeout = Some(read_timeout);
         self
     }
 
     /// Removes the timeout, for servers with their own timeout for clients that do not read.
     #[must_use]
     pub fn without_read_limit(mut self) -> Self {
-        self.patience = None;
+        self.read_timeout = None;
         self
     }
 
@@ -78,8 +78,8 @@ impl<S> PortStream<S> {
             }
             return written;
         }
-        let Some(patience) = self.patience else { return Poll::Pending };
-        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        let Some(read_timeout) = self.read_timeout else { return Poll::Pending };
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(read_timeout)));
         if deadline.as_mut().poll(context).is_pending() {
             return Poll::Pending;
         }

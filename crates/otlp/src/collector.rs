@@ -31,7 +31,7 @@ const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Expor
 /// The form of requests over HTTP.
 const PROTOBUF: &str = "application/x-protobuf";
 /// Maximum size of a response.
-const MAX_ANSWER: usize = 64 << 10;
+const MAX_RESPONSE: usize = 64 << 10;
 
 pub(crate) struct Collector {
     config: Config,
@@ -76,7 +76,7 @@ pub(crate) enum SendError {
 
 impl SendError {
     /// Whether a retry may succeed, as specified by OTLP.
-    pub(crate) fn is_passing(&self) -> bool {
+    pub(crate) fn is_retryable(&self) -> bool {
         match self {
             Self::Grpc(status) => matches!(
                 status.code(),
@@ -182,9 +182,9 @@ async fn post(config: &Config, request: &ExportTraceServiceRequest) -> Result<Ex
     let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await.map_err(SendError::Open)?;
     let answer = if endpoint.tls {
         let tls = tls::connector(&config.tls, b"http/1.1")?;
-        converse(tls::secure(&tls, &endpoint.host, stream).await.map_err(SendError::Open)?, request).await?
+        send_over(tls::secure(&tls, &endpoint.host, stream).await.map_err(SendError::Open)?, request).await?
     } else {
-        converse(stream, request).await?
+        send_over(stream, request).await?
     };
     // A response that is not a message has no rejected spans.
     Ok(ExportTraceServiceResponse::decode(answer).unwrap_or_default())
@@ -197,7 +197,7 @@ fn compressed(body: &[u8]) -> io::Result<Bytes> {
 }
 
 /// Sends a request over a connection.
-async fn converse<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Bytes, SendError>
+async fn send_over<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Bytes, SendError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -207,7 +207,7 @@ where
             let after = response.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
             return Err(SendError::Http(status, after.map(Duration::from_secs)));
         }
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(SendError::Body)?;
+        let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await.map_err(SendError::Body)?;
         Ok(body.to_bytes())
     };
     exchange(stream, request, read).await?

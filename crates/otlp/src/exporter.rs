@@ -124,14 +124,14 @@ impl Exporter {
             let error = match self.collector.send(&request).await {
                 Ok(answer) => {
                     let rejected = answer.partial_success.unwrap_or_default();
-                    return self.taken(spans.len(), rejected.rejected_spans, &rejected.error_message);
+                    return self.accepted(spans.len(), rejected.rejected_spans, &rejected.error_message);
                 }
                 Err(error) => error,
             };
             let delay = backoff.next_delay();
             let wait = error.retry_after().unwrap_or(delay).min(MAX_RETRY_DELAY);
             let is_last = stop.is_cancelled() || Instant::now() + wait >= until;
-            if is_last || !error.is_passing() {
+            if is_last || !error.is_retryable() {
                 return self.failed(spans.len(), &error);
             }
             tracing::debug!(error = chain(&error), "failed to send traces; retrying");
@@ -150,7 +150,7 @@ impl Exporter {
     }
 
     /// The collector accepted a batch but rejected this many spans, for a reason.
-    fn taken(&mut self, all: usize, rejected: i64, reason: &str) {
+    fn accepted(&mut self, all: usize, rejected: i64, reason: &str) {
         let rejected = usize::try_from(rejected).unwrap_or_default().min(all);
         self.metrics.count(Outcome::Sent, all - rejected);
         self.metrics.count(Outcome::Rejected, rejected);

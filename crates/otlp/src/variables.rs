@@ -140,13 +140,13 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Reading {
     let set =
         NAMES.into_iter().filter_map(|name| Some((name, variable(name).filter(|value| !value.trim().is_empty())?)));
     let mut reader = Reader { set: set.collect(), warnings: Vec::new() };
-    let config = if reader.is_wanted() { reader.config() } else { None };
+    let config = if reader.is_enabled() { reader.config() } else { None };
     Reading { config, warnings: reader.warnings }
 }
 
 impl Reader {
     /// Whether traces are enabled.
-    fn is_wanted(&mut self) -> bool {
+    fn is_enabled(&mut self) -> bool {
         let exporters = self.set.get("OTEL_TRACES_EXPORTER").cloned();
         let mut is_wanted = exporters.is_none() && self.exporter("ENDPOINT").is_some();
         for exporter in exporters.as_deref().unwrap_or_default().split(',').map(str::trim) {

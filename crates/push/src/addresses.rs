@@ -20,9 +20,9 @@ use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
 use navarch_registry::address_index::{AddressChange, AddressIndex, AddressKey, Coverage, IndexScope};
 use navarch_registry::directory::Directory;
-use navarch_registry::far_names::{FarNames, NameChange};
 use navarch_registry::model::ServiceKey;
 use navarch_registry::remote_gateway::KnownGateways;
+use navarch_registry::remote_network_names::{NameChange, RemoteNetworkNames};
 use navarch_registry::{ClusterChanges, ClusterObjects, NETWORK_LABEL};
 use navarch_store::Objects;
 
@@ -35,7 +35,7 @@ pub(super) struct Addresses {
     /// Which objects of each remote cluster its index contains.
     coverage: BTreeMap<ClusterId, Coverage>,
     /// The names of the workloads that represent other networks.
-    far: FarNames,
+    far: RemoteNetworkNames,
     names: NameList,
 }
 
@@ -84,7 +84,7 @@ impl Addresses {
         let coverage = if is_ambient { Coverage::Own } else { Coverage::Peers };
         let own = scope(&step.settings.cluster_id, coverage, step);
         let change = self.own.apply(step.before.own, step.now.own, &step.changed.own, &own);
-        let keys = changes.take(change, |name| self.remotes.values().any(|index| index.brings(name)));
+        let keys = changes.take(change, |name| self.remotes.values().any(|index| index.has_name(name)));
         changes.facts.extend(keys.into_iter().map(FactKey::Found));
         if is_ambient && step.settings.gateway_api.east_west {
             let own = network(step.now.own, step.settings);
@@ -94,7 +94,7 @@ impl Addresses {
                 false => Coverage::Services,
             };
             self.apply_remotes(step, coverage, &mut changes);
-            self.apply_far(step, &mut changes);
+            self.apply_remote_networks(step, &mut changes);
         } else if step.finds_peers {
             self.apply_remotes(step, |_| Coverage::Peers, &mut changes);
         }
@@ -152,14 +152,14 @@ impl Addresses {
         let change = index.apply(before, now, changed, scope);
         let others = self.remotes.iter().filter(|(cluster, _)| *cluster != scope.cluster).map(|(_, index)| index);
         let others: Vec<&AddressIndex> = others.chain([&self.own]).collect();
-        let keys = changes.take(change, |name| others.iter().any(|index| index.brings(name)));
+        let keys = changes.take(change, |name| others.iter().any(|index| index.has_name(name)));
         self.remotes.insert(scope.cluster.clone(), index);
         let found = |key| FactKey::remote(scope.cluster, RemoteFact::Found(key));
         changes.facts.extend(keys.into_iter().map(found));
     }
 
     /// Updates the names of the workloads that represent other networks.
-    fn apply_far(&mut self, step: &StateChange<'_>, changes: &mut IndexChange) {
+    fn apply_remote_networks(&mut self, step: &StateChange<'_>, changes: &mut IndexChange) {
         let may_move = |objects: &BTreeSet<ObjectRef>| {
             objects.iter().any(|object| matches!(object.kind, Kind::KubernetesGateway | Kind::Namespace))
         };
@@ -168,7 +168,7 @@ impl Addresses {
         let clusters =
             || step.now.remotes.iter().map(|(cluster, objects)| (cluster.clone(), network(objects))).collect();
         let moved = (may_move(&step.changed.own) || step.changed.remotes.values().any(may_move) || came_or_went())
-            && self.far.set_ways(network(step.now.own), clusters(), gateways(step));
+            && self.far.set_networks(network(step.now.own), clusters(), gateways(step));
         if moved {
             let known: BTreeSet<ServiceKey> =
                 self.far.services().chain(step.directory.endpoints.keys()).cloned().collect();

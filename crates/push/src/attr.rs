@@ -105,7 +105,7 @@ impl Attr {
             Self::AllMeta => AttrValue::Text(Arc::from(proxy.metadata.to_string())),
             Self::Locality => AttrValue::Locality(proxy.locality.clone()),
             Self::Supports(extension) => AttrValue::Bool(proxy.supports(extension)),
-            Self::TakesDeltas => AttrValue::Bool(proxy.takes_deltas),
+            Self::TakesDeltas => AttrValue::Bool(proxy.uses_delta),
             Self::VerifiedNamespace => match &proxy.identity {
                 Some(identity) => AttrValue::Text(Arc::from(identity.namespace.as_str())),
                 None => AttrValue::Absent,

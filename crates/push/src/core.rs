@@ -132,7 +132,7 @@ pub(super) struct Core {
     /// Marked nodes that are attributes of proxies, waiting to be settled.
     pub(super) marked_watched: Vec<NodeId>,
     /// Subscriptions whose node was dropped, waiting to be settled.
-    pub(super) strays: BTreeSet<(u64, ResourceType)>,
+    pub(super) dropped_subscriptions: BTreeSet<(u64, ResourceType)>,
     /// Proxies with a derived answer whose node was dropped, waiting to be settled.
     pub(super) unanswered: BTreeSet<u64>,
     /// Proxies with a derived answer that could not be updated: retried at every change.
@@ -379,7 +379,7 @@ impl Core {
                 };
             }
             // Fast path: continue as long as the answers are known.
-            let asked = loop {
+            let attr = loop {
                 match tree {
                     None => return Lookup::Nothing,
                     Some(Tree::Leaf(id)) => return Lookup::Node(*id),
@@ -391,14 +391,14 @@ impl Core {
                     }
                 }
             };
-            if self.answer(proxy, asked).is_none() {
-                return Lookup::Derive(asked);
+            if self.answer(proxy, attr).is_none() {
+                return Lookup::Derive(attr);
             }
         }
     }
 
     /// Stores a new result, with edges from everything that it read.
-    pub(super) fn keep(&mut self, query: QueryId, value: Value, frame: Frame, fault: Option<Arc<str>>) -> NodeId {
+    pub(super) fn store(&mut self, query: QueryId, value: Value, frame: Frame, fault: Option<Arc<str>>) -> NodeId {
         let id = NodeId(self.next_node);
         self.next_node += 1;
         let deps: Deps = frame.deps.into_iter().collect();
@@ -436,7 +436,7 @@ impl Core {
             gated: false,
             sweep: self.sweep_number,
         };
-        node.set_complaints(fault, remarks);
+        node.set_faults(fault, remarks);
         self.nodes.insert(id, Box::new(node));
         id
     }
@@ -475,7 +475,7 @@ impl Core {
         let Some(node) = self.nodes.remove(&id) else { return };
         self.notices.set(id, Vec::new());
         self.loose_edges += node.deps.len();
-        self.strays.extend(&node.rare().subscribers);
+        self.dropped_subscriptions.extend(&node.rare().subscribers);
         self.unanswered.extend(node.rare().watchers.iter().map(|(proxy, _)| *proxy));
         if !node.dirty || node.gated {
             // Its dependents are not marked yet. A result that is not dirty gets here only if a translator is not pure:
@@ -485,8 +485,8 @@ impl Core {
     }
 
     /// Whether results with subscribers or watchers were dropped and these are not settled yet.
-    pub(super) fn has_strays(&self) -> bool {
+    pub(super) fn has_dropped(&self) -> bool {
         let marked = self.marked_shown.is_empty() && self.marked_watched.is_empty();
-        !(marked && self.strays.is_empty() && self.unanswered.is_empty())
+        !(marked && self.dropped_subscriptions.is_empty() && self.unanswered.is_empty())
     }
 }

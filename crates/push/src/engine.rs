@@ -18,6 +18,7 @@ use super::view::{Translator, View};
 use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 
+mod affected_proxies;
 mod anew;
 mod collect;
 mod config;
@@ -27,7 +28,6 @@ mod links;
 mod prepare;
 mod provenance;
 mod published;
-mod reach;
 mod remarks;
 pub(super) mod runs;
 
@@ -37,7 +37,7 @@ pub(crate) use remarks::Reads;
 pub use remarks::Remark;
 
 /// How many times subscriptions with dropped results are settled before the rest waits for the next change.
-const STRAY_TURNS: usize = 4;
+const MAX_DROPPED_ROUNDS: usize = 4;
 
 /// The id of a connected proxy within one engine; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,7 +113,7 @@ pub struct Engine {
     sinks: KeyedMap<u64, Arc<dyn Sink>>,
     next_proxy: u64,
     /// Proxies to which the current change was published.
-    told: BTreeSet<u64>,
+    published_to: BTreeSet<u64>,
     /// The last two collections that were compared, and whether they are equal.
     compared: Option<(Arc<Collection>, Arc<Collection>, bool)>,
     /// Collections published since this was last taken; `None` without an observer.
@@ -151,7 +151,7 @@ impl Engine {
             translator,
             sinks: KeyedMap::default(),
             next_proxy: 0,
-            told: BTreeSet::new(),
+            published_to: BTreeSet::new(),
             compared: None,
             published: None,
         }
@@ -192,7 +192,7 @@ impl Engine {
         let Some(state) = core.proxies.remove(&id.0) else { return };
         core.has_orphans |= state.prepared.is_some();
         for (kind, shown) in state.shown {
-            Self::leave(core, id.0, kind, shown.node);
+            Self::unlink_ended(core, id.0, kind, shown.node);
         }
         for (attr, derived) in state.derived {
             if let Derived::From(node) = derived
@@ -215,7 +215,7 @@ impl Engine {
     fn answer(&mut self, id: ProxyId, kind: ResourceType, query: QueryId, answers: u32) {
         let cause = Arc::new(PushCause { revision: self.core.get_mut().revision, changed: Vec::new(), answers });
         if let Some(old) = self.core.get_mut().proxies.get_mut(&id.0).and_then(|state| state.shown.remove(&kind)) {
-            Self::leave(self.core.get_mut(), id.0, kind, old.node);
+            Self::unlink_ended(self.core.get_mut(), id.0, kind, old.node);
         }
         if let Some((node, collection)) = self.evaluate(id.0, query) {
             self.show(id.0, kind, PublishedState { query, node, collection: collection.clone() });
@@ -227,8 +227,8 @@ impl Engine {
         if let Some(state) = self.core.get_mut().proxies.get_mut(&id.0) {
             state.prepared = None;
         }
-        self.settle_strays(&cause, &mut Settled::default());
-        self.tell_settled();
+        self.settle_dropped(&cause, &mut Settled::default());
+        self.notify_settled();
         self.sweep_if_due();
     }
 
@@ -243,7 +243,7 @@ impl Engine {
     pub fn unsubscribe(&mut self, id: ProxyId, kind: ResourceType) {
         let core = self.core.get_mut();
         if let Some(old) = core.proxies.get_mut(&id.0).and_then(|state| state.shown.remove(&kind)) {
-            Self::leave(core, id.0, kind, old.node);
+            Self::unlink_ended(core, id.0, kind, old.node);
         }
     }
 
@@ -260,8 +260,8 @@ impl Engine {
         let mut settled = Settled::default();
         let failing = std::mem::take(&mut self.core.get_mut().failing);
         self.settle(failing, &cause, &mut settled);
-        self.settle_strays(&cause, &mut settled);
-        self.tell_settled();
+        self.settle_dropped(&cause, &mut settled);
+        self.notify_settled();
         let core = self.core.get_mut();
         (settled.computed, settled.looked) = (core.computed - computed, core.looked - looked);
         self.sweep_if_due();
@@ -340,25 +340,25 @@ impl Engine {
 
     /// Settles subscriptions whose node was dropped during another computation. That requires a translator that is not pure, or
     /// one that panics: each turn may drop further nodes, so the number of turns is limited.
-    fn settle_strays(&mut self, cause: &Arc<PushCause>, settled: &mut Settled) {
-        for _ in 0..STRAY_TURNS {
+    fn settle_dropped(&mut self, cause: &Arc<PushCause>, settled: &mut Settled) {
+        for _ in 0..MAX_DROPPED_ROUNDS {
             let core = self.core.get_mut();
-            if !core.has_strays() {
+            if !core.has_dropped() {
                 return;
             }
-            let strays = std::mem::take(&mut core.strays);
+            let dropped = std::mem::take(&mut core.dropped_subscriptions);
             let unanswered = std::mem::take(&mut core.unanswered);
             self.settle(unanswered, cause, settled);
-            for (proxy, kind) in strays {
+            for (proxy, kind) in dropped {
                 self.settle_one(proxy, kind, cause, settled);
             }
         }
     }
 
     /// Calls [`Sink::settled`] of the sinks with new collections.
-    fn tell_settled(&mut self) {
+    fn notify_settled(&mut self) {
         self.compared = None;
-        for sink in std::mem::take(&mut self.told).iter().filter_map(|proxy| self.sinks.get(proxy)) {
+        for sink in std::mem::take(&mut self.published_to).iter().filter_map(|proxy| self.sinks.get(proxy)) {
             sink.settled();
         }
     }
@@ -429,7 +429,7 @@ impl Engine {
             }
             Self::link(core, proxy, kind, node);
         }
-        self.core.get_mut().strays.remove(&(proxy, kind));
+        self.core.get_mut().dropped_subscriptions.remove(&(proxy, kind));
         self.publish_if_new(proxy, kind, &collection, cause, settled);
         Some((node, collection))
     }
@@ -459,7 +459,7 @@ impl Engine {
         if !equal && let Some(sink) = self.sinks.get(&proxy) {
             sink.publish(kind, collection.clone(), cause);
             self.note_published(proxy, kind, collection.clone());
-            self.told.insert(proxy);
+            self.published_to.insert(proxy);
             settled.published += 1;
         }
     }

@@ -85,7 +85,7 @@ impl FairQueue {
         stream.waiting.push_back(Waiting { kind, interest: Some(interest), answers: 1 });
         if stream.waiting.len() == 1 {
             let client = stream.client;
-            self.line_up(client, id);
+            self.enqueue(client, id);
         }
     }
 
@@ -130,7 +130,7 @@ impl FairQueue {
             line.used = line.used.saturating_add(time);
             let next = line.streams.front().copied();
             match (has_more, next) {
-                (true, _) => self.line_up(client, id),
+                (true, _) => self.enqueue(client, id),
                 (false, Some(_)) => self.place(client),
                 (false, None) => {}
             }
@@ -145,7 +145,7 @@ impl FairQueue {
     }
 
     /// Appends a stream to its client's queue.
-    fn line_up(&mut self, client: Client, id: ProxyId) {
+    fn enqueue(&mut self, client: Client, id: ProxyId) {
         self.clients.entry(client).or_default().streams.push_back(id);
         self.place(client);
     }

@@ -16,13 +16,13 @@
 
 mod addresses;
 pub mod attr;
+pub mod cluster_ref;
 pub mod context;
 mod core;
 mod deps;
 pub mod engine;
 pub mod fact;
 mod fair_queue;
-pub mod home;
 mod memo;
 pub mod mesh_state;
 pub mod metrics;

@@ -79,12 +79,12 @@ pub(super) struct Rare {
     pub(super) remarks: Vec<Arc<str>>,
 }
 
-static NOTHING_RARE: Rare =
+static EMPTY_RARE: Rare =
     Rare { subscribers: BTreeSet::new(), watchers: BTreeSet::new(), fault: None, remarks: Vec::new() };
 
 impl Node {
     pub(super) fn rare(&self) -> &Rare {
-        self.rare.as_deref().unwrap_or(&NOTHING_RARE)
+        self.rare.as_deref().unwrap_or(&EMPTY_RARE)
     }
 
     pub(super) fn rare_mut(&mut self) -> &mut Rare {
@@ -92,7 +92,7 @@ impl Node {
     }
 
     /// Sets the fields that only computations with invalid configuration or a panic set.
-    pub(super) fn set_complaints(&mut self, fault: Option<Arc<str>>, remarks: Vec<Arc<str>>) {
+    pub(super) fn set_faults(&mut self, fault: Option<Arc<str>>, remarks: Vec<Arc<str>>) {
         if fault.is_some() || !remarks.is_empty() || self.rare.is_some() {
             let rare = self.rare_mut();
             (rare.fault, rare.remarks) = (fault, remarks);
@@ -132,7 +132,7 @@ pub(super) struct Frame {
     pub(super) seen: KeyedSet<Dep>,
     /// Attributes in order of reading.
     pub(super) attrs: Vec<(AttrId, ValueId)>,
-    asked: KeyedSet<AttrId>,
+    seen_attrs: KeyedSet<AttrId>,
     /// Remarks on invalid configuration.
     pub(super) remarks: RemarkList,
     pub(super) notices: Vec<Notice>,
@@ -200,15 +200,15 @@ impl Frame {
 
     /// Records the read of an attribute and its answer.
     pub(super) fn ask(&mut self, attr: AttrId, value: ValueId) {
-        if self.asked.insert(attr) {
+        if self.seen_attrs.insert(attr) {
             self.attrs.push((attr, value));
         }
     }
 
     /// Puts attributes before all others, if the result depends on their answers anyway.
-    pub(super) fn ask_first(&mut self, attrs: &[(AttrId, ValueId)]) {
+    pub(super) fn prepend_attributes(&mut self, attrs: &[(AttrId, ValueId)]) {
         let later = std::mem::replace(&mut self.attrs, attrs.to_vec());
-        self.asked = attrs.iter().map(|(attr, _)| *attr).collect();
+        self.seen_attrs = attrs.iter().map(|(attr, _)| *attr).collect();
         for (attr, value) in later {
             self.ask(attr, value);
         }

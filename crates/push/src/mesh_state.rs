@@ -13,7 +13,7 @@ use super::name_parts::NameParts;
 use super::observer::Before;
 use super::quarantine::Quarantine;
 use super::remotes::{RemoteChanges, Remotes};
-use super::rollout::{InForce, RolloutOrder, Rollouts};
+use super::rollout::{CurrentObjects, RolloutOrder, Rollouts};
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
@@ -202,7 +202,7 @@ impl MeshState {
             address_names: self.addresses.names().clone(),
             remotes: self.remotes.seen().clone(),
             remote_secret_readers: self.remote_secret_readers.clone(),
-            quarantined: self.quarantine.told().clone(),
+            quarantined: self.quarantine.quarantined().clone(),
             rollouts: self.rollouts.all().clone(),
             new_versions: self.rollouts.new_versions().clone(),
         })
@@ -256,10 +256,10 @@ impl MeshState {
             self.objects.select(&config.discovery_selectors, &mut objects);
             self.remotes.select(&config.discovery_selectors);
         }
-        facts.extend(self.rollouts.settle(&mut InForce { objects: &mut self.objects, changed: &mut objects }));
+        facts.extend(self.rollouts.settle(&mut CurrentObjects { objects: &mut self.objects, changed: &mut objects }));
         // An object that is removed and added again, as when a source relists, has not changed.
         objects.retain(|object| self.objects.seen().differs(&before, object));
-        let remotes = self.remotes.settle();
+        let remotes = self.remotes.take_changes();
         let mut endpoints = BTreeSet::new();
         if mesh.is_some() || networks.is_some() {
             let changed = self.set_mesh(mesh, networks, &mut facts);
@@ -334,11 +334,11 @@ impl MeshState {
 
     /// The change to apply to all proxies instead of an incoming one, if any.
     fn admit(&mut self, change: Change, changed: &mut BTreeSet<ObjectRef>) -> Option<Change> {
-        if self.quarantine.knows(&change) {
+        if self.quarantine.contains(&change) {
             return None;
         }
         let name = if let Change::Put(object) = &change { Some(object.object_ref()) } else { None };
-        let mut in_force = InForce { objects: &mut self.objects, changed };
+        let mut in_force = CurrentObjects { objects: &mut self.objects, changed };
         let Some(change) = self.rollouts.admit(change, &mut in_force, &self.mesh.settings.rollouts) else {
             name.inspect(|name| self.quarantine.release(name));
             return None;

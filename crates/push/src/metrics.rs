@@ -141,14 +141,14 @@ impl Metrics {
         metrics
     }
 
-    pub(super) fn came(&self, changes: &[Change]) {
+    pub(super) fn count_received(&self, changes: &[Change]) {
         for r#type in changes.iter().filter_map(update) {
             self.updates.get_or_create(&TypeLabel { r#type }).inc();
         }
     }
 
     /// Counts changes that are about to be applied to these objects.
-    pub(super) fn taking_in(&self, changes: &[Change], objects: &Objects) {
+    pub(super) fn count_changes(&self, changes: &[Change], objects: &Objects) {
         for change in changes {
             let (name, event) = match change {
                 Change::Put(object) => {
@@ -170,7 +170,7 @@ impl Metrics {
                 | Change::FindPeers
                 | Change::Rollout(..) => continue,
             };
-            let (family, r#type) = match registry_word(name.kind) {
+            let (family, r#type) = match registry_label(name.kind) {
                 Some(word) => (&self.registry, word),
                 None => (&self.configuration, name.kind.as_str()),
             };
@@ -179,7 +179,7 @@ impl Metrics {
     }
 
     /// Sets the gauges of the engine's size and of endpoints that wait for their pods.
-    pub(super) fn keeps(&self, sizes: EngineSizes, reads: Reads, pending: usize) {
+    pub(super) fn set_sizes(&self, sizes: EngineSizes, reads: Reads, pending: usize) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.results.set(number(sizes.results));
         self.inputs.set(number(sizes.facts));
@@ -202,7 +202,7 @@ impl Metrics {
     }
 
     /// Observes how long changes were debounced and how long applying them took.
-    pub(super) fn taken_in(&self, gathered: Duration, took: Duration) {
+    pub(super) fn observe_applied(&self, gathered: Duration, took: Duration) {
         self.gathering.observe(gathered.as_secs_f64());
         self.snapshot.observe(took.as_secs_f64());
     }
@@ -231,7 +231,7 @@ pub(super) fn triggers(facts: &[FactKey]) -> BTreeSet<&'static str> {
 
 /// The name that istiod uses for kinds of the registry.
 #[expect(clippy::wildcard_enum_match_arm, reason = "all others configure the mesh")]
-fn registry_word(kind: Kind) -> Option<&'static str> {
+fn registry_label(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Service => Some("Services"),
         Kind::EndpointSlice => Some("EndpointSlice"),
@@ -339,18 +339,18 @@ mod tests {
         let metrics = Metrics::register(&mut registry);
         let object = |kind| ObjectRef { kind, name: NamespacedName::new("shop", "web") };
         let removed = |kind| Change::Removed(object(kind));
-        metrics.came(&[
+        metrics.count_received(&[
             removed(Kind::Service),
             removed(Kind::EndpointSlice),
             removed(Kind::Gateway),
             removed(Kind::Pod),
         ]);
-        metrics.taken_in(Duration::from_millis(50), Duration::from_millis(5));
+        metrics.observe_applied(Duration::from_millis(50), Duration::from_millis(5));
         metrics.pushed(triggers(&[FactKey::Mesh, FactKey::TrustBundle, FactKey::Object(object(Kind::Secret))]), 3);
         metrics.pushed(triggers(&[FactKey::AllServices]), 0);
         let sizes = EngineSizes { results: 7, facts: 3, questions: 1, answers: 1, proxies: 1 };
         let reads = Reads { held: 4, computed: 9 };
-        [3, 1, 2].into_iter().for_each(|pending| metrics.keeps(sizes, reads, pending));
+        [3, 1, 2].into_iter().for_each(|pending| metrics.set_sizes(sizes, reads, pending));
         let missing =
             [Unavailable::Secret, Unavailable::Provider("zipkin"), Unavailable::Targets("no_matching_services")];
         metrics.failed(missing.map(|what| (what, 2)).into());

@@ -17,15 +17,15 @@ impl Query for PodOfProxy {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let proxy = view.proxy();
-        let home = proxy.home();
+        let cluster_ref = proxy.proxy_cluster();
         let name = proxy.workload_name();
-        if view.workload_in(&home, &name).is_some() {
+        if view.workload_in(&cluster_ref, &name).is_some() {
             return Some(name);
         }
         if !view.mesh().settings.find_pods_by_address {
             return None;
         }
-        let at = proxy.ips().first().and_then(|ip| view.targets_at_in(&home, *ip))?;
+        let at = proxy.ips().first().and_then(|ip| view.targets_at_in(&cluster_ref, *ip))?;
         match at.pods.as_slice() {
             [only] => Some(only.clone()),
             // Pods in the network of their node share its address and have no proxies; at least the namespace must

@@ -73,7 +73,7 @@ pub struct Proxy {
     /// Names of the extensions in the node message; `None` if it lists none (then Istio's build is assumed).
     pub extensions: Option<Arc<BTreeSet<Arc<str>>>>,
     /// Whether its stream is delta xDS.
-    pub takes_deltas: bool,
+    pub uses_delta: bool,
     /// The verified identity of the client; `None` on plaintext ports.
     pub identity: Option<Identity>,
 }
@@ -144,7 +144,7 @@ impl Proxy {
             metadata: Arc::new(metadata),
             locality,
             extensions: None,
-            takes_deltas: false,
+            uses_delta: false,
             identity: None,
         })
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::attr::{Attr, AttrValue};
-use super::home::Home;
+use super::cluster_ref::ClusterRef;
 use super::pod_of_proxy::{PodOfProxy, is_test_machine};
 use super::proxy::{IpFamilies, Locality, ProxyKind};
 use super::query::{ProxyQuery, Query};
@@ -126,8 +126,8 @@ impl ProxyView<'_> {
     /// The cluster from the proxy's metadata, with cluster aliases resolved.
     #[must_use]
     pub fn cluster_id(self) -> ClusterId {
-        let said = ClusterId::new(self.meta("CLUSTER_ID").unwrap_or_default());
-        self.0.mesh().settings.clusters.aliases.get(&said).cloned().unwrap_or(said)
+        let cluster = ClusterId::new(self.meta("CLUSTER_ID").unwrap_or_default());
+        self.0.mesh().settings.clusters.aliases.get(&cluster).cloned().unwrap_or(cluster)
     }
 
     /// The network from the proxy's metadata.
@@ -175,7 +175,7 @@ impl ProxyView<'_> {
 
     /// Whether its stream is delta xDS.
     #[must_use]
-    pub fn takes_deltas(self) -> bool {
+    pub fn uses_delta(self) -> bool {
         self.0.ask(&Attr::TakesDeltas) == AttrValue::Bool(true)
     }
 
@@ -260,14 +260,14 @@ impl Query for EffectiveLabels {
 /// one of its addresses.
 fn registered_labels(view: &View<'_>) -> Option<Labels> {
     let proxy = view.proxy();
-    let home = proxy.home();
-    if let Some(workload) = proxy.pod().and_then(|pod| view.workload_in(&home, &pod).cloned()) {
+    let cluster_ref = proxy.proxy_cluster();
+    if let Some(workload) = proxy.pod().and_then(|pod| view.workload_in(&cluster_ref, &pod).cloned()) {
         // The node comes from the proxy.
         let others = workload.labels().iter().filter(|(label, _)| &***label != NODE_LABEL);
         return Some(others.map(|(label, value)| (label.clone(), value.clone())).collect());
     }
     // ServiceEntries are read from the configuration cluster only.
-    if home != Home::Config {
+    if cluster_ref != ClusterRef::Config {
         return None;
     }
     let ips = proxy.ips();

@@ -21,14 +21,14 @@ pub struct Quarantined {
     /// The generation that is served instead; `None` if there is none.
     pub served: Option<i64>,
     /// The proxy's error message.
-    pub said: Arc<str>,
+    pub message: Arc<str>,
 }
 
 /// All quarantined objects, and the previous versions of recently changed ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Quarantine {
     /// Quarantined objects by name, for status and debug endpoints.
-    told: OrdMap<ObjectRef, Arc<Quarantined>>,
+    quarantined: OrdMap<ObjectRef, Arc<Quarantined>>,
     /// The rejected version of each.
     written: OrdMap<ObjectRef, AnyObject>,
     /// The previous versions of recently changed objects, the latest last.
@@ -55,8 +55,8 @@ pub fn is_chargeable(kind: Kind) -> bool {
 
 impl Quarantine {
     /// All quarantined objects.
-    pub(super) fn told(&self) -> &OrdMap<ObjectRef, Arc<Quarantined>> {
-        &self.told
+    pub(super) fn quarantined(&self) -> &OrdMap<ObjectRef, Arc<Quarantined>> {
+        &self.quarantined
     }
 
     /// The previous versions of recently changed objects.
@@ -65,7 +65,7 @@ impl Quarantine {
     }
 
     /// Whether a change contains the quarantined version of an object.
-    pub(super) fn knows(&self, change: &Change) -> bool {
+    pub(super) fn contains(&self, change: &Change) -> bool {
         let Change::Put(object) = change else { return false };
         let written = self.written.get(&object.object_ref());
         written.is_some_and(|written| written.same_content(object))
@@ -90,7 +90,7 @@ impl Quarantine {
                 self.forget(&name);
                 Some(Change::Removed(name))
             }
-            Change::Quarantine(name, said) => self.begin(name, said, seen),
+            Change::Quarantine(name, message) => self.begin(name, message, seen),
             // Configuration comes from the primary cluster only.
             other @ (Change::Remote(..)
             | Change::Mesh(_)
@@ -106,7 +106,7 @@ impl Quarantine {
     }
 
     /// Quarantines an object: returns the change to its previous version.
-    fn begin(&mut self, name: ObjectRef, said: Arc<str>, seen: &Objects) -> Option<Change> {
+    fn begin(&mut self, name: ObjectRef, message: Arc<str>, seen: &Objects) -> Option<Change> {
         if self.written.contains_key(&name) {
             return None;
         }
@@ -114,14 +114,14 @@ impl Quarantine {
         let good = self.before.iter().rev().find(|(known, _)| *known == name).and_then(|(_, good)| good.clone());
         let generation = written.meta().generation;
         let served = good.as_ref().map(|good| good.meta().generation);
-        self.told.insert(name.clone(), Arc::new(Quarantined { generation, served, said }));
+        self.quarantined.insert(name.clone(), Arc::new(Quarantined { generation, served, message }));
         self.written.insert(name.clone(), written);
         Some(good.map_or(Change::Removed(name), Change::Put))
     }
 
     /// Ends the quarantine of an object, if any.
     pub(super) fn release(&mut self, name: &ObjectRef) {
-        self.told.remove(name);
+        self.quarantined.remove(name);
         self.written.remove(name);
     }
 
@@ -176,7 +176,7 @@ mod tests {
         state.apply([Change::Put(rule("bad"))]);
         assert!(!state.apply([quarantine()]).is_empty());
         assert_eq!(host(&state).as_deref(), Some("good"));
-        assert_eq!(&*state.context().quarantined[&name].said, "no");
+        assert_eq!(&*state.context().quarantined[&name].message, "no");
         // The same version again, as when a source relists, is no edit.
         assert!(state.apply([Change::Put(rule("bad"))]).is_empty());
         assert!(state.apply([quarantine()]).is_empty());

@@ -26,7 +26,7 @@ impl Release {
     }
 
     /// Begins a sweep if it is due, unless the engine `is_busy`.
-    pub(super) fn look(&mut self, engine: &mut Engine, is_busy: bool, now: Instant) {
+    pub(super) fn begin_sweep_if_due(&mut self, engine: &mut Engine, is_busy: bool, now: Instant) {
         match self.at {
             _ if !engine.has_orphans() => self.at = None,
             None => self.at = Some(now + MIN_RETENTION.max(engine.last_sweep() * SWEEP_PAUSE_FACTOR)),
@@ -82,17 +82,17 @@ mod tests {
         engine.subscribe(id, ResourceType::Endpoint, Interest { wildcard: false, names: Arc::new(names) });
         let mut release = Release::default();
         let start = Instant::now();
-        release.look(&mut engine, false, start);
+        release.begin_sweep_if_due(&mut engine, false, start);
         assert_eq!(release.next(), None);
         engine.disconnect(id);
-        release.look(&mut engine, false, start);
+        release.begin_sweep_if_due(&mut engine, false, start);
         assert_eq!(release.next(), Some(start + MIN_RETENTION));
-        release.look(&mut engine, false, start + MIN_RETENTION / 2);
+        release.begin_sweep_if_due(&mut engine, false, start + MIN_RETENTION / 2);
         assert!(engine.sizes().results > 0);
-        release.look(&mut engine, true, start + MIN_RETENTION);
+        release.begin_sweep_if_due(&mut engine, true, start + MIN_RETENTION);
         assert!(engine.sizes().results > 0, "not while it is busy");
-        release.look(&mut engine, false, start + MIN_RETENTION);
-        assert!(engine.is_sweeping() && engine.sweep_on(|| true));
+        release.begin_sweep_if_due(&mut engine, false, start + MIN_RETENTION);
+        assert!(engine.is_sweeping() && engine.continue_sweep(|| true));
         assert_eq!((engine.sizes().results, release.next()), (0, None));
     }
 }

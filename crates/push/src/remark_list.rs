@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Maximum number of listed remarks per subject, which usually is one object.
-const OF_ONE: usize = 10;
+const MAX_REMARKS_PER_SUBJECT: usize = 10;
 /// Maximum number of subjects that are listed separately.
 const MAX_SUBJECTS: usize = 100;
 
@@ -32,7 +32,7 @@ impl RemarkList {
         }
         let count = self.counts.get_mut(subject).unwrap_or(&mut self.further);
         *count += 1;
-        if *count <= OF_ONE {
+        if *count <= MAX_REMARKS_PER_SUBJECT {
             self.kept.push(text);
         }
     }
@@ -59,10 +59,10 @@ impl RemarkList {
     /// The remarks, followed by the number of those beyond the limits.
     pub(super) fn into_texts(self) -> Vec<Arc<str>> {
         let more = |(subject, count): (&Arc<str>, &usize)| {
-            let more = count.checked_sub(OF_ONE).filter(|more| *more > 0)?;
+            let more = count.checked_sub(MAX_REMARKS_PER_SUBJECT).filter(|more| *more > 0)?;
             Some(Arc::from(format!("{subject}: and {more} more")))
         };
-        let further = self.further.checked_sub(OF_ONE).filter(|more| *more > 0);
+        let further = self.further.checked_sub(MAX_REMARKS_PER_SUBJECT).filter(|more| *more > 0);
         let further = further.map(|more| Arc::from(format!("and {more} more")));
         let more: Vec<Arc<str>> = self.counts.iter().filter_map(more).chain(further).collect();
         self.kept.into_iter().chain(more).collect()
@@ -99,9 +99,9 @@ mod tests {
         let mut all = list("EnvoyFilter shop/big", 5_000);
         all.push("EnvoyFilter shop/small: fault".into());
         let texts = all.into_texts();
-        assert_eq!(texts.len(), OF_ONE + 2);
-        assert_eq!(texts[OF_ONE].as_ref(), "EnvoyFilter shop/small: fault");
-        assert_eq!(texts[OF_ONE + 1].as_ref(), "EnvoyFilter shop/big: and 4990 more");
+        assert_eq!(texts.len(), MAX_REMARKS_PER_SUBJECT + 2);
+        assert_eq!(texts[MAX_REMARKS_PER_SUBJECT].as_ref(), "EnvoyFilter shop/small: fault");
+        assert_eq!(texts[MAX_REMARKS_PER_SUBJECT + 1].as_ref(), "EnvoyFilter shop/big: and 4990 more");
         assert_eq!(*list("a", 2).into_texts(), [Arc::from("a: fault 0"), Arc::from("a: fault 1")]);
     }
 
@@ -117,7 +117,7 @@ mod tests {
         let mut all = RemarkList::default();
         (0..5_000).for_each(|n| all.push(format!("object {n}: fault").into()));
         let texts = all.into_texts();
-        assert_eq!(texts.len(), MAX_SUBJECTS + OF_ONE + 1);
+        assert_eq!(texts.len(), MAX_SUBJECTS + MAX_REMARKS_PER_SUBJECT + 1);
         assert_eq!(texts.last().unwrap().as_ref(), "and 4890 more");
     }
 }

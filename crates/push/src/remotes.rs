@@ -12,7 +12,7 @@ use navarch_api::names::ClusterId;
 use navarch_api::object::{Kind, ObjectRef};
 use navarch_store::{Discovery, DiscoveryScope, Objects};
 
-/// The objects of all remote clusters, and the changes since the last call of `settle`.
+/// The objects of all remote clusters, and the changes since the last call of `take_changes`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Remotes {
     /// All objects by cluster, and the discovered namespaces.
@@ -21,7 +21,7 @@ pub(super) struct Remotes {
     reads_workloads: bool,
     /// The discovery selectors.
     selectors: Vec<LabelSelector>,
-    /// The objects of discovered namespaces at the last call of `settle`.
+    /// The objects of discovered namespaces at the last call of `take_changes`.
     seen: OrdMap<ClusterId, Objects>,
     /// Objects that may have changed since.
     changed: BTreeMap<ClusterId, BTreeSet<ObjectRef>>,
@@ -81,7 +81,7 @@ impl Remotes {
         Self { reads_workloads, ..Self::default() }
     }
 
-    /// The objects of discovered namespaces by cluster, at the last call of `settle`.
+    /// The objects of discovered namespaces by cluster, at the last call of `take_changes`.
     pub(super) fn seen(&self) -> &OrdMap<ClusterId, Objects> {
         &self.seen
     }
@@ -128,7 +128,7 @@ impl Remotes {
     }
 
     /// The changes since the last call. An object that is removed and added again unchanged is not a change.
-    pub(super) fn settle(&mut self) -> RemoteChanges {
+    pub(super) fn take_changes(&mut self) -> RemoteChanges {
         let mut changes = RemoteChanges { reads_workloads: self.reads_workloads, ..RemoteChanges::default() };
         for (cluster, mut changed) in std::mem::take(&mut self.changed) {
             let Some(objects) = self.clusters.get(&cluster) else {

@@ -103,7 +103,7 @@ pub(super) struct Rollouts {
     /// Rollouts to resume when their objects arrive.
     awaited: BTreeMap<ObjectRef, (AnyObject, Option<AnyObject>, RolloutProgress)>,
     /// Objects removed within the batch, which may be added again.
-    gone: BTreeMap<ObjectRef, Gone>,
+    gone: BTreeMap<ObjectRef, RemovedObject>,
     /// The last serial.
     serial: u64,
     /// Objects whose version may have changed for some proxies since changed facts were last reported.
@@ -114,13 +114,13 @@ pub(super) struct Rollouts {
 
 /// A removed object.
 #[derive(Clone, Debug)]
-struct Gone {
+struct RemovedObject {
     before: Option<AnyObject>,
     rollout: Option<(Arc<Rollout>, Option<AnyObject>)>,
 }
 
 /// The objects in force, and the names of those that rollouts changed.
-pub(super) struct InForce<'a> {
+pub(super) struct CurrentObjects<'a> {
     pub(super) objects: &'a mut Discovery,
     pub(super) changed: &'a mut BTreeSet<ObjectRef>,
 }
@@ -141,7 +141,7 @@ impl Rollout {
     pub fn is_seen_by(&self, proxy: &str) -> bool {
         let RolloutProgress::Stage { chosen, .. } = &self.progress else { return false };
         let share = self.share();
-        share.is_some_and(|share| share.holds(self.rank(proxy))) || chosen.contains(proxy) || proxy == STATUS_CLIENT
+        share.is_some_and(|share| share.contains(self.rank(proxy))) || chosen.contains(proxy) || proxy == STATUS_CLIENT
     }
 
     /// The position of a proxy in the order of the rollout; the same in every process.
@@ -151,7 +151,7 @@ impl Rollout {
     }
 
     /// Whether an order with this serial is for this rollout.
-    fn takes(&self, serial: Option<u64>) -> bool {
+    fn is_for_serial(&self, serial: Option<u64>) -> bool {
         serial.is_none_or(|serial| serial == self.serial) && !self.is_stopped()
     }
 
@@ -200,7 +200,7 @@ impl Rollouts {
     pub(super) fn admit(
         &mut self,
         change: Change,
-        in_force: &mut InForce<'_>,
+        in_force: &mut CurrentObjects<'_>,
         settings: &RolloutSettings,
     ) -> Option<Change> {
         match change {
@@ -215,11 +215,11 @@ impl Rollouts {
                 None
             }
             // If proxies reject an object during its rollout, they reject the new version.
-            Change::Quarantine(name, said) => match self.all.get(&name).map(|rollout| rollout.serial) {
+            Change::Quarantine(name, message) => match self.all.get(&name).map(|rollout| rollout.serial) {
                 Some(serial) => {
-                    self.order(name, RolloutOrder::Stop { serial: Some(serial), reason: said }, in_force, settings)
+                    self.order(name, RolloutOrder::Stop { serial: Some(serial), reason: message }, in_force, settings)
                 }
-                None => Some(Change::Quarantine(name, said)),
+                None => Some(Change::Quarantine(name, message)),
             },
             Change::Rollout(name, order) => self.order(name, Arc::unwrap_or_clone(order), in_force, settings),
             other @ (Change::Remote(..)
@@ -237,11 +237,11 @@ impl Rollouts {
     fn admit_put(
         &mut self,
         object: AnyObject,
-        in_force: &mut InForce<'_>,
+        in_force: &mut CurrentObjects<'_>,
         settings: &RolloutSettings,
     ) -> Option<AnyObject> {
         let name = object.object_ref();
-        self.come_back(&name, in_force);
+        self.undo_removal(&name, in_force);
         let plan = RolloutPlan::of(name.kind, object.meta(), settings)
             .filter(|_| self.is_on && in_force.objects.counts(&name));
         let before = in_force.objects.seen().any(&name);
@@ -308,7 +308,7 @@ impl Rollouts {
     }
 
     /// Handles the removal of an object.
-    fn remove(&mut self, name: &ObjectRef, in_force: &InForce<'_>) {
+    fn remove(&mut self, name: &ObjectRef, in_force: &CurrentObjects<'_>) {
         if !is_staged(name.kind) {
             return;
         }
@@ -316,13 +316,13 @@ impl Rollouts {
         let rollout = self.all.get(name).cloned();
         let rollout = rollout.map(|rollout| (rollout, self.end(name)));
         if before.is_some() || rollout.is_some() {
-            self.gone.insert(name.clone(), Gone { before, rollout });
+            self.gone.insert(name.clone(), RemovedObject { before, rollout });
         }
     }
 
     /// Undoes the removal of an object that is added again in the same batch.
-    fn come_back(&mut self, name: &ObjectRef, in_force: &mut InForce<'_>) {
-        let Some(Gone { before, rollout }) = self.gone.remove(name) else { return };
+    fn undo_removal(&mut self, name: &ObjectRef, in_force: &mut CurrentObjects<'_>) {
+        let Some(RemovedObject { before, rollout }) = self.gone.remove(name) else { return };
         if before.is_some() {
             set(name, before, in_force);
         }
@@ -337,22 +337,22 @@ impl Rollouts {
         &mut self,
         name: ObjectRef,
         order: RolloutOrder,
-        in_force: &mut InForce<'_>,
+        in_force: &mut CurrentObjects<'_>,
         settings: &RolloutSettings,
     ) -> Option<Change> {
         let rollout = self.all.get(&name).cloned();
         let progress = match order {
             RolloutOrder::Stage { serial, at, chosen } => {
-                let rollout = rollout.as_ref().filter(|one| one.takes(serial))?;
+                let rollout = rollout.as_ref().filter(|one| one.is_for_serial(serial))?;
                 rollout.plan.stages.shares().get(at)?;
                 RolloutProgress::Stage { at, chosen }
             }
             RolloutOrder::Stop { serial, reason } => {
-                rollout.as_ref().filter(|one| one.takes(serial))?;
+                rollout.as_ref().filter(|one| one.is_for_serial(serial))?;
                 RolloutProgress::Stopped(reason)
             }
             RolloutOrder::Complete { serial } => {
-                rollout.as_ref().filter(|one| one.takes(serial))?;
+                rollout.as_ref().filter(|one| one.is_for_serial(serial))?;
                 return self.end(&name).map(Change::Put);
             }
             RolloutOrder::Restore { new, before, progress } => {
@@ -371,7 +371,7 @@ impl Rollouts {
         &mut self,
         name: ObjectRef,
         (new, before, progress): (AnyObject, Option<AnyObject>, RolloutProgress),
-        in_force: &mut InForce<'_>,
+        in_force: &mut CurrentObjects<'_>,
         settings: &RolloutSettings,
     ) {
         let written = self.new.any(&name).or_else(|| in_force.objects.seen().any(&name));
@@ -390,7 +390,7 @@ impl Rollouts {
 
     /// Ends the batch and returns the changed facts except those of objects in force. Objects of namespaces that are no
     /// longer discovered have no rollout.
-    pub(super) fn settle(&mut self, in_force: &mut InForce<'_>) -> Vec<FactKey> {
+    pub(super) fn settle(&mut self, in_force: &mut CurrentObjects<'_>) -> Vec<FactKey> {
         self.gone.clear();
         let hidden: Vec<ObjectRef> = self.all.keys().filter(|name| !in_force.objects.counts(name)).cloned().collect();
         for name in hidden {
@@ -425,7 +425,7 @@ fn is_version(kept: &AnyObject, object: &AnyObject) -> bool {
 }
 
 /// Sets the version for proxies that do not see the new one.
-fn set(name: &ObjectRef, version: Option<AnyObject>, in_force: &mut InForce<'_>) {
+fn set(name: &ObjectRef, version: Option<AnyObject>, in_force: &mut CurrentObjects<'_>) {
     match version {
         Some(version) => in_force.objects.put(version, in_force.changed),
         None => in_force.objects.remove(name, in_force.changed),

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::home::Home;
+use super::cluster_ref::ClusterRef;
 use super::notice::Unavailable;
 use super::pod_of_proxy::is_test_machine;
 use super::query::{ProxyQuery, Query};
@@ -40,13 +40,13 @@ impl ProxyQuery for TargetsOfProxy {}
 
 /// The targets by Kubernetes Services: of the WorkloadEntry at the primary address if there is one, else of the pod.
 fn targets_by_kubernetes(view: &View<'_>, ip: Option<IpAddr>) -> Vec<ServiceTarget> {
-    let home = view.proxy().home();
-    if home == Home::Unknown {
+    let cluster_ref = view.proxy().proxy_cluster();
+    if cluster_ref == ClusterRef::Unknown {
         view.fail(Unavailable::Targets("incorrect_cluster"), view.proxy().name());
         return Vec::new();
     }
     let name = view.proxy().workload_name();
-    let entries = ip.and_then(|ip| view.targets_at_in(&home, ip)).map_or(&[][..], |at| &at.entries);
+    let entries = ip.and_then(|ip| view.targets_at_in(&cluster_ref, ip)).map_or(&[][..], |at| &at.entries);
     let same_namespace = || entries.iter().find(|entry| entry.entry.namespace == name.namespace);
     let entry = entries.iter().find(|entry| entry.entry == name).or_else(same_namespace).or_else(|| entries.first());
     if let Some(entry) = entry {
@@ -55,13 +55,13 @@ fn targets_by_kubernetes(view: &View<'_>, ip: Option<IpAddr>) -> Vec<ServiceTarg
     let is_machine = is_test_machine(&view.proxy().sent_labels());
     match view.proxy().pod().filter(|_| !is_machine) {
         Some(pod) => {
-            let targets = view.targets_of_pod_in(&home, &pod).to_vec();
+            let targets = view.targets_of_pod_in(&cluster_ref, &pod).to_vec();
             if let Some(ip) = ip {
                 count_unready(view, ip, &targets);
             }
             counted(view, targets, "no_matching_services")
         }
-        None => counted(view, targets_by_metadata(view, &home, &name), "no_matching_metadata"),
+        None => counted(view, targets_by_metadata(view, &cluster_ref, &name), "no_matching_metadata"),
     }
 }
 
@@ -89,7 +89,7 @@ fn count_unready(view: &View<'_>, ip: IpAddr, targets: &[ServiceTarget]) {
 
 /// The targets of a proxy whose pod is not known (yet), from its metadata: the Services that select its labels. All or
 /// nothing: if one port cannot be resolved, no target is returned.
-fn targets_by_metadata(view: &View<'_>, home: &Home, name: &NamespacedName) -> Vec<ServiceTarget> {
+fn targets_by_metadata(view: &View<'_>, cluster_ref: &ClusterRef, name: &NamespacedName) -> Vec<ServiceTarget> {
     let proxy = view.proxy();
     let labels = proxy.labels();
     if labels.is_empty() {
@@ -98,7 +98,7 @@ fn targets_by_metadata(view: &View<'_>, home: &Home, name: &NamespacedName) -> V
     let ports = proxy.meta("POD_PORTS").map(|text| pod_ports(&text)).filter(|ports| !ports.is_empty());
     let suffix = &view.mesh().settings.domain_suffix;
     let mut targets = Vec::new();
-    for object in view.list_in::<Declared>(home, &name.namespace) {
+    for object in view.list_in::<Declared>(cluster_ref, &name.namespace) {
         let selector = &object.spec.selector;
         if selector.is_empty() || !selects(selector, &*labels) {
             continue;

@@ -99,7 +99,7 @@ impl Tree {
             return;
         };
         match (tree, attrs) {
-            (Self::Branch(branch), [(asked, value), rest @ ..]) if branch.attr == *asked => {
+            (Self::Branch(branch), [(attr, value), rest @ ..]) if branch.attr == *attr => {
                 Self::insert(branch.children.place(*value), rest, node, dropped);
             }
             (stale, _) => {
@@ -114,7 +114,7 @@ impl Tree {
     pub(super) fn remove(slot: &mut Option<Self>, attrs: &[(AttrId, ValueId)], node: NodeId) {
         let empty = match (slot.as_mut(), attrs) {
             (Some(Self::Leaf(id)), []) => *id == node,
-            (Some(Self::Branch(branch)), [(asked, value), rest @ ..]) if branch.attr == *asked => {
+            (Some(Self::Branch(branch)), [(attr, value), rest @ ..]) if branch.attr == *attr => {
                 branch.children.remove(*value, rest, node)
             }
             _ => false,
@@ -149,7 +149,7 @@ mod tests {
     fn find(tree: Option<&Tree>, answers: &[(AttrId, ValueId)]) -> Option<u64> {
         match (tree?, answers) {
             (Tree::Leaf(id), []) => Some(id.0),
-            (Tree::Branch(branch), [(asked, value), rest @ ..]) if branch.attr == *asked => {
+            (Tree::Branch(branch), [(attr, value), rest @ ..]) if branch.attr == *attr => {
                 find(branch.children.get(value), rest)
             }
             _ => None,

@@ -27,15 +27,20 @@ pub trait Translator: Send + Sync {
 
     /// Further names in the wildcard subscription beside [`names`](Self::names): those of types with so many resources that the
     /// list is maintained incrementally.
-    fn kept_names(&self, kind: ResourceType, view: &View<'_>) -> Option<NameList> {
+    fn further_names(&self, kind: ResourceType, view: &View<'_>) -> Option<NameList> {
         let _ = (kind, view);
         None
     }
 
-    /// The resource names that the requested names `asked` refer to, if they are different; `None` if names are used as they
+    /// The resource names that the requested names refer to, if they are different; `None` if names are used as they
     /// are.
-    fn meant(&self, kind: ResourceType, asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Option<Vec<ResourceName>> {
-        let _ = (kind, asked, view);
+    fn referenced_names(
+        &self,
+        kind: ResourceType,
+        requested: &BTreeSet<ResourceName>,
+        view: &View<'_>,
+    ) -> Option<Vec<ResourceName>> {
+        let _ = (kind, requested, view);
         None
     }
 
@@ -107,7 +112,7 @@ impl View<'_> {
         let attr = {
             let mut core = self.core.borrow_mut();
             let id = core.query_id(query);
-            core.derived_attr(id, answer_of::<Q>)
+            core.derived_attr(id, attr_value::<Q>)
         };
         let known = self.core.borrow().proxies.get(&self.proxy).and_then(|state| state.answers.get(&attr).copied());
         let value = known.unwrap_or_else(|| self.derive(attr));
@@ -286,7 +291,7 @@ impl View<'_> {
         }
         let mut core = self.core.borrow_mut();
         core.looked += deps.len() as u64;
-        core.stay_shut(id);
+        core.close_unchanged(id);
         let revision = core.revision;
         if let Some(node) = core.nodes.get_mut(&id) {
             node.dirty = false;
@@ -341,7 +346,7 @@ impl View<'_> {
             Err(panic) => match code.rescue(previous) {
                 Some(value) => {
                     // The fallback value depends on these answers: proxies with other answers must not get it.
-                    frame.ask_first(before.as_ref().map_or(&[], |(_, attrs)| attrs));
+                    frame.prepend_attributes(before.as_ref().map_or(&[], |(_, attrs)| attrs));
                     (value, Some(panic_text(&*panic)))
                 }
                 None => return Err(Failure { panic, frame }),
@@ -356,9 +361,9 @@ impl View<'_> {
             }
             Some(old) => {
                 core.drop_node(old);
-                Ok(core.keep(query, value, frame, fault))
+                Ok(core.store(query, value, frame, fault))
             }
-            None => Ok(core.keep(query, value, frame, fault)),
+            None => Ok(core.store(query, value, frame, fault)),
         }
     }
 
@@ -372,7 +377,7 @@ impl View<'_> {
         core.notices.set(id, frame.notices);
         core.looked += frame.deps.len() as u64;
         match same {
-            true => core.stay_shut(id),
+            true => core.close_unchanged(id),
             false => core.open(id),
         }
         let Some(node) = core.nodes.get_mut(&id) else { return };
@@ -380,7 +385,7 @@ impl View<'_> {
         let deps = node.deps.clone();
         node.dirty = false;
         node.verified_at = revision;
-        node.set_complaints(fault, remarks);
+        node.set_faults(fault, remarks);
         if !same {
             node.value = value;
             node.changed_at = revision;
@@ -394,7 +399,7 @@ impl View<'_> {
 }
 
 /// The answer for the value of a proxy query.
-fn answer_of<Q: ProxyQuery>(value: &Value) -> AttrValue {
+fn attr_value<Q: ProxyQuery>(value: &Value) -> AttrValue {
     match value.clone().downcast::<Q::Value>() {
         Ok(value) => AttrValue::Derived(AttrDerived(DerivedValue(value))),
         Err(_) => AttrValue::Absent,

@@ -8,7 +8,7 @@
 mod answering;
 mod arrivals;
 mod current;
-mod gone;
+mod ended_streams;
 mod pause;
 mod push_record;
 
@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use self::arrivals::Arrivals;
-use self::gone::{Gone, Unclaimed};
+use self::ended_streams::{EndedStreams, Unclaimed};
 use self::push_record::objects_of;
 use super::context::PushContext;
 use super::engine::{Engine, Interest, ProxyId, Sink};
@@ -84,7 +84,7 @@ type Inspection = Box<dyn FnOnce(&Inspect<'_>) + Send>;
 enum Command {
     /// A stream began; with the client's address.
     Connect(Arc<Proxy>, Option<IpAddr>, Arc<dyn Sink>, oneshot::Sender<Unclaimed>),
-    /// Streams have ended: those in the list [`Gone`].
+    /// Streams have ended: those in the list [`EndedStreams`].
     Disconnected,
     /// A stream subscribes to resources of a type.
     Subscribe(ProxyId, ResourceType, Interest),
@@ -105,7 +105,7 @@ enum Command {
 pub struct PushHandle {
     commands: mpsc::Sender<Command>,
     /// Streams that have ended.
-    gone: Gone,
+    ended_streams: EndedStreams,
     /// Whether the initial state is complete and pushed.
     synced: watch::Receiver<bool>,
     /// The snapshot in force.
@@ -138,7 +138,7 @@ struct Worker {
     /// Publishes the notices of results in force.
     notices: watch::Sender<Arc<BTreeSet<Notice>>>,
     /// Streams that have ended.
-    gone: Gone,
+    ended_streams: EndedStreams,
     /// Unanswered subscriptions. Those that arrive before the initial state is complete wait for it.
     queue: FairQueue,
     /// The last pushes, oldest first.
@@ -174,7 +174,7 @@ pub fn start_watched(
     observer: Option<Arc<dyn PushObserver>>,
 ) -> std::io::Result<(PushHandle, JoinHandle<()>)> {
     let (commands, inbox) = mpsc::channel(COMMAND_QUEUE_SIZE);
-    let gone = Gone::default();
+    let gone = EndedStreams::default();
     let of_worker = gone.clone();
     let (sender, synced) = watch::channel(false);
     let mesh_state = MeshState::new(settings);
@@ -197,7 +197,7 @@ pub fn start_watched(
             synced: sender,
             context: context_sender,
             notices: notices_sender,
-            gone: of_worker,
+            ended_streams: of_worker,
             queue: FairQueue::default(),
             pushes: VecDeque::new(),
             release: Release::default(),
@@ -206,7 +206,7 @@ pub fn start_watched(
         };
         runtime.block_on(worker.run(inbox));
     })?;
-    Ok((PushHandle { commands, gone, synced, current: CurrentSnapshot { context, notices } }, thread))
+    Ok((PushHandle { commands, ended_streams: gone, synced, current: CurrentSnapshot { context, notices } }, thread))
 }
 
 impl PushHandle {
@@ -227,7 +227,7 @@ impl PushHandle {
 
     /// Removes a proxy. Never blocks, since it is called from destructors of streams.
     pub fn disconnect(&self, id: ProxyId) {
-        self.gone.tell(id);
+        self.ended_streams.add(id);
         // If the channel is full the thread is busy and checks after each round anyway.
         let _ = self.commands.try_send(Command::Disconnected);
     }
@@ -366,16 +366,16 @@ impl Worker {
                     }
                 }
             }
-            self.forget_gone();
+            self.remove_ended_streams();
             self.work();
             if self.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
                 self.push();
             }
             let is_busy = self.has_work();
-            self.release.look(&mut self.engine, is_busy, Instant::now());
+            self.release.begin_sweep_if_due(&mut self.engine, is_busy, Instant::now());
             let until = Instant::now() + SWEEP_TIME;
-            self.engine.sweep_on(|| Instant::now() < until);
-            self.metrics.keeps(self.engine.sizes(), self.engine.reads(), self.mesh_state.pending_pods());
+            self.engine.continue_sweep(|| Instant::now() < until);
+            self.metrics.set_sizes(self.engine.sizes(), self.engine.reads(), self.mesh_state.pending_pods());
             self.metrics.failed(self.engine.take_failed());
             log_remarks(&self.engine.take_fresh_remarks());
             if let Some(notices) = self.engine.take_changed_notices() {
@@ -404,22 +404,22 @@ impl Worker {
             Command::Connect(proxy, address, sink, answer) => {
                 let is_proved = proxy.identity.is_some();
                 let id = self.engine.connect(proxy.clone(), sink);
-                self.tell(|_| Event::Connected(id, proxy, address));
+                self.notify(|_| Event::Connected(id, proxy, address));
                 self.queue.connect(id, address, is_proved);
-                drop(answer.send(self.gone.unless_claimed(id)));
+                drop(answer.send(self.ended_streams.unless_claimed(id)));
             }
             Command::Disconnected => {}
             Command::Subscribe(id, kind, interest) => self.queue.subscribe(id, kind, interest),
             Command::Unsubscribe(id, kind) => {
                 if self.queue.unsubscribe(id, kind) {
                     self.engine.unsubscribe(id, kind);
-                    self.tell(|_| Event::Unsubscribed(id, kind));
+                    self.notify(|_| Event::Unsubscribed(id, kind));
                 }
             }
-            Command::Changes(changes, came) => {
+            Command::Changes(changes, received_at) => {
                 let now = Instant::now();
-                self.metrics.came(&changes);
-                self.arrivals.add(came, &changes);
+                self.metrics.count_received(&changes);
+                self.arrivals.add(received_at, &changes);
                 // Proxies wait with their subscriptions for this change.
                 let is_awaited = changes.iter().any(is_awaited);
                 self.pending.extend(changes);
@@ -431,12 +431,12 @@ impl Worker {
             Command::Synced => {
                 self.pending.push(Change::Stages);
                 self.push();
-                self.tell(|_| Event::Synced);
+                self.notify(|_| Event::Synced);
                 self.synced.send_replace(true);
             }
             Command::Recompute(done) => {
                 self.engine.recompute();
-                self.tell(|worker| Event::Recomputed(worker.engine.take_published()));
+                self.notify(|worker| Event::Recomputed(worker.engine.take_published()));
                 // The caller may have stopped waiting.
                 let _ = done.send(());
             }
@@ -452,20 +452,20 @@ impl Worker {
         let started = Instant::now();
         let gathered = self.since.take().map(|(first, _)| started.saturating_duration_since(first));
         let (pending, arrivals) = (std::mem::take(&mut self.pending), std::mem::take(&mut self.arrivals));
-        self.metrics.taking_in(&pending, &self.engine.context().objects);
-        let told = if self.observer.is_some() { pending.clone() } else { Vec::new() };
+        self.metrics.count_changes(&pending, &self.engine.context().objects);
+        let observed = if self.observer.is_some() { pending.clone() } else { Vec::new() };
         let changed = self.mesh_state.apply(pending);
         if changed.is_empty() {
             // The snapshot is replaced even if no fact differs: it may differ in the generation of an unchanged object.
             self.context.send_replace(self.mesh_state.context());
-            if !told.is_empty() {
-                self.tell_applied(told);
+            if !observed.is_empty() {
+                self.notify_applied(observed);
             }
             return;
         }
         let context = self.mesh_state.context();
         let taken_in = started.elapsed();
-        self.metrics.taken_in(gathered.unwrap_or_default(), taken_in);
+        self.metrics.observe_applied(gathered.unwrap_or_default(), taken_in);
         self.context.send_replace(context.clone());
         let (facts, first) = (changed.len(), changed.iter().take(REMEMBERED_FACTS).cloned().collect());
         let triggers = triggers(&changed);
@@ -474,14 +474,15 @@ impl Worker {
         let took = started.elapsed();
         self.paused_until = started + took + pause::after(took);
         self.metrics.pushed(triggers, settled.published);
-        self.tell_applied(told);
+        self.notify_applied(observed);
         tracing::debug!(facts, published = settled.published, ?took, "push completed");
         if self.pushes.len() >= PUSH_HISTORY {
             self.pushes.pop_front();
         }
         let revision = self.engine.revision();
-        let (came, began) = (arrivals.first(), started);
-        let record = PushRecord { revision, facts, changed: first, objects, came, began, taken_in, settled, took };
+        let (received_at, began) = (arrivals.first(), started);
+        let record =
+            PushRecord { revision, facts, changed: first, objects, received_at, began, taken_in, settled, took };
         self.pushes.push_back(record);
     }
 }

@@ -41,7 +41,7 @@ impl std::fmt::Display for Digest {
 }
 
 /// Whether the content of a resource depends on a Secret, or has data that recordings omit.
-pub(crate) fn rests_on_secrets(resource: &Resource) -> bool {
+pub(crate) fn depends_on_secrets(resource: &Resource) -> bool {
     match resource.kind {
         // Statuses report errors of certificates.
         ResourceType::Secret | ResourceType::ObjectStatus => true,
@@ -64,7 +64,7 @@ pub(crate) fn rests_on_secrets(resource: &Resource) -> bool {
 /// The summand of one resource.
 fn part(resource: &Resource) -> u128 {
     let name = resource.name.as_str().as_bytes();
-    if rests_on_secrets(resource) { hash(&[name]) } else { hash(&[name, resource.version.bytes()]) }
+    if depends_on_secrets(resource) { hash(&[name]) } else { hash(&[name, resource.version.bytes()]) }
 }
 
 /// The first 128 bits of the SHA-256 of parts, each with its length.

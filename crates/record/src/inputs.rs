@@ -105,7 +105,7 @@ impl Inputs {
             all.push(Change::Remote(cluster.clone(), reader));
         }
         let quarantined = context.quarantined.iter();
-        all.extend(quarantined.map(|(name, how)| Change::Quarantine(name.clone(), how.said.clone())));
+        all.extend(quarantined.map(|(name, how)| Change::Quarantine(name.clone(), how.message.clone())));
         for (name, rollout) in &context.rollouts {
             let Some(new) = context.new_versions.any(name) else { continue };
             let (before, progress) = (context.objects.any(name), rollout.progress.clone());
@@ -153,7 +153,7 @@ pub(crate) fn written(change: &Change, redactor: &Redactor) -> Result<Input, ser
             Input::Keys(place, keys.as_deref().map(str::to_owned))
         }
         Change::TrustBundle(roots) => Input::Roots(roots.iter().map(ToString::to_string).collect()),
-        Change::Quarantine(name, said) => Input::Quarantine(name_of(name), said.to_string()),
+        Change::Quarantine(name, message) => Input::Quarantine(name_of(name), message.to_string()),
         Change::Stages => Input::Stages,
         Change::FindPeers => Input::FindPeers,
         Change::Rollout(name, order) => Input::Rollout(name_of(name), Box::new(rollout::written(order, object)?)),
@@ -191,7 +191,7 @@ pub(crate) fn read(input: Input, restorer: &Restorer) -> Result<Change, InputErr
         Input::Keys(KeyPlace::Uri(uri), keys) => Change::Keys(KeySource::Uri(uri.into()), keys.map(Into::into)),
         Input::Keys(KeyPlace::Issuer(of), keys) => Change::Keys(KeySource::Issuer(of.into()), keys.map(Into::into)),
         Input::Roots(roots) => Change::TrustBundle(roots.into_iter().map(Arc::from).collect()),
-        Input::Quarantine(name, said) => Change::Quarantine(ref_of(&name)?, said.into()),
+        Input::Quarantine(name, message) => Change::Quarantine(ref_of(&name)?, message.into()),
         Input::GatewayHost(host, addresses) => Change::GatewayHost(host.into(), addresses.map(Into::into)),
         Input::Stages => Change::Stages,
         Input::FindPeers => Change::FindPeers,

@@ -140,9 +140,9 @@ impl Journal {
                 line(out, &Line::Synced(At { at }))
             }
             Event::Taken(proxy, kind) => self.note_taken(now, &[(proxy, kind)], out),
-            Event::Refused(proxy, kind, said) => {
+            Event::Refused(proxy, kind, message) => {
                 let (proxy, r#type) = (proxy.number(), kind.short_name().to_owned());
-                let said = said.chars().take(MAX_NACK_MESSAGE).collect();
+                let said = message.chars().take(MAX_NACK_MESSAGE).collect();
                 line(out, &Line::Refused(Refused { at, proxy, r#type, said }))
             }
         }
@@ -203,12 +203,12 @@ fn watch(
     pushes: Vec<PushGroup>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let asked = interest.map(|interest| &interest.names).filter(|names| !names.is_empty());
-    let set = match asked {
+    let requested = interest.map(|interest| &interest.names).filter(|names| !names.is_empty());
+    let set = match requested {
         None => None,
         Some(asked) => {
-            let (number, told) = names.number(asked, before);
-            if let Some(told) = told {
+            let (number, new_set) = names.number(asked, before);
+            if let Some(told) = new_set {
                 line(out, &Line::Names(told))?;
             }
             Some(number)
@@ -232,7 +232,7 @@ fn proxy_line(number: u64, connected: &Connected) -> Line {
         metadata: (*proxy.metadata).clone(),
         locality: [&locality.region, &locality.zone, &locality.sub_zone].map(ToString::to_string),
         extensions: extensions.map(|all| all.iter().map(ToString::to_string).collect()),
-        deltas: proxy.takes_deltas,
+        deltas: proxy.uses_delta,
         identity: proxy.identity.as_ref().map(ToString::to_string),
         peer: *peer,
     }))

@@ -26,16 +26,16 @@ impl NameSets {
         let number = u64::try_from(self.numbers.len()).unwrap_or(u64::MAX) + 1;
         let from = before.and_then(|before| Some((before, *self.numbers.get(before)?)));
         let texts = |names: &mut dyn Iterator<Item = &ResourceName>| names.map(ToString::to_string).collect();
-        let told = from.map(|(before, from)| NameSet {
+        let difference = from.map(|(before, from)| NameSet {
             set: number,
             from: Some(from),
             add: texts(&mut names.difference(before)),
             remove: texts(&mut before.difference(names)),
         });
-        let told = told.filter(|told| told.add.len() + told.remove.len() < names.len());
+        let shorter = difference.filter(|told| told.add.len() + told.remove.len() < names.len());
         let whole = || NameSet { set: number, from: None, add: texts(&mut names.iter()), remove: Vec::new() };
         self.numbers.insert(names.clone(), number);
-        (number, Some(told.unwrap_or_else(whole)))
+        (number, Some(shorter.unwrap_or_else(whole)))
     }
 }
 
@@ -47,19 +47,19 @@ pub(crate) struct DefinedSets {
 
 impl DefinedSets {
     /// Adds a set. False if it is a difference to one that is unknown.
-    pub(crate) fn tell(&mut self, told: NameSet) -> bool {
-        let mut names = match told.from {
+    pub(crate) fn add(&mut self, set: NameSet) -> bool {
+        let mut names = match set.from {
             None => BTreeSet::new(),
             Some(from) => match self.sets.get(&from) {
                 Some(names) => (**names).clone(),
                 None => return false,
             },
         };
-        for name in told.remove {
+        for name in set.remove {
             names.remove(&ResourceName::new(name));
         }
-        names.extend(told.add.into_iter().map(ResourceName::new));
-        self.sets.insert(told.set, Arc::new(names));
+        names.extend(set.add.into_iter().map(ResourceName::new));
+        self.sets.insert(set.set, Arc::new(names));
         true
     }
 
@@ -79,13 +79,13 @@ mod tests {
         let (first, second) = (set(&["a", "b", "c"]), set(&["a", "b", "d"]));
         let (mut sets, mut told) = (NameSets::default(), DefinedSets::default());
         let (one, line) = sets.number(&first, None);
-        assert!(told.tell(line.unwrap()));
+        assert!(told.add(line.unwrap()));
         assert_eq!(sets.number(&set(&["a", "b", "c"]), None), (one, None));
         let (two, line) = sets.number(&second, Some(&first));
         let line = line.unwrap();
         assert_eq!((line.from, &line.add, &line.remove), (Some(one), &vec!["d".to_owned()], &vec!["c".to_owned()]));
-        assert!(told.tell(line));
+        assert!(told.add(line));
         assert_eq!((told.get(one), told.get(two)), (Some(&first), Some(&second)));
-        assert!(!told.tell(NameSet { set: 9, from: Some(8), ..NameSet::default() }));
+        assert!(!told.add(NameSet { set: 9, from: Some(8), ..NameSet::default() }));
     }
 }

@@ -83,9 +83,9 @@ enum SegmentSection {
 
 /// A sink that discards: published collections are read from the engine.
 #[derive(Debug)]
-struct Nowhere;
+struct NullSink;
 
-impl Sink for Nowhere {
+impl Sink for NullSink {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
@@ -119,7 +119,7 @@ impl State {
     fn connect(&mut self, line: ProxyLine) -> Result<(), PlayError> {
         let number = line.number;
         let proxy = Arc::new(proxy_of(line).map_err(|reason| PlayError::Proxy(number, reason))?);
-        let id = self.engine.connect(proxy.clone(), Arc::new(Nowhere));
+        let id = self.engine.connect(proxy.clone(), Arc::new(NullSink));
         self.proxies.insert(number, (id, proxy));
         self.numbers.insert(id, number);
         Ok(())
@@ -158,7 +158,7 @@ impl State {
         let before: BTreeMap<(u64, ResourceType), Option<Arc<Collection>>> =
             shown.iter().map(|(proxy, now)| ((*proxy, now.kind), self.groups.of(*proxy, now.kind).cloned())).collect();
         let groups = self.groups.show(shown);
-        (groups.iter().map(|group| self.told(group, &before)).collect(), groups)
+        (groups.iter().map(|group| self.played_push(group, &before)).collect(), groups)
     }
 }
 
@@ -208,8 +208,8 @@ impl Player {
                     return Ok(difference.map(step));
                 }
                 self.part = SegmentSection::Known;
-                if let Line::Names(told) = line {
-                    state.tell(told)?;
+                if let Line::Names(set) = line {
+                    state.add_name_set(set)?;
                 }
                 Ok(None)
             }
@@ -252,7 +252,7 @@ impl State {
         match line {
             Line::Input(input) => self.pending.push(inputs::read(*input, restorer)?),
             Line::Proxy(proxy) => self.connect(*proxy)?,
-            Line::Names(told) => self.tell(told)?,
+            Line::Names(set) => self.add_name_set(set)?,
             Line::Watch(watch) => {
                 let (kind, interest) = (kind_of(&watch.r#type)?, self.interest(&watch)?);
                 self.watches.push((watch.proxy, kind, interest));
@@ -289,8 +289,8 @@ impl State {
                 self.pending.push(inputs::read(*input, restorer)?);
                 return Ok(None);
             }
-            Line::Names(told) => {
-                self.tell(told)?;
+            Line::Names(set) => {
+                self.add_name_set(set)?;
                 return Ok(None);
             }
             Line::Watch(watch) => return self.watch(of, &watch).map(Some),
@@ -358,9 +358,9 @@ impl State {
         PlayedStep { at, what, pushes, difference: self.compare(of, recorded, &played) }
     }
 
-    fn tell(&mut self, told: super::format::NameSet) -> Result<(), PlayError> {
-        let from = told.from.unwrap_or_default();
-        if self.sets.tell(told) { Ok(()) } else { Err(PlayError::Unknown(format!("set {from} of names"))) }
+    fn add_name_set(&mut self, set: super::format::NameSet) -> Result<(), PlayError> {
+        let from = set.from.unwrap_or_default();
+        if self.sets.add(set) { Ok(()) } else { Err(PlayError::Unknown(format!("set {from} of names"))) }
     }
 
     fn id(&self, proxy: u64) -> Result<ProxyId, PlayError> {
@@ -382,5 +382,5 @@ fn proxy_of(line: ProxyLine) -> Result<Proxy, String> {
     let identity = line.identity.as_deref().map(Identity::parse).transpose().map_err(|error| error.to_string())?;
     let extensions = line.extensions.map(|all| Arc::new(all.into_iter().map(Arc::from).collect()));
     let service_cluster = Arc::from(line.cluster);
-    Ok(Proxy { service_cluster, extensions, identity, takes_deltas: line.deltas, ..proxy })
+    Ok(Proxy { service_cluster, extensions, identity, uses_delta: line.deltas, ..proxy })
 }

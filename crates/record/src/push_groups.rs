@@ -51,7 +51,7 @@ impl PushGroups {
             self.of.insert(key, had.clone());
             groups.entry(step.1).or_insert_with(|| (had, Vec::new())).1.push(key.0);
         }
-        told(groups.into_values())
+        merged_groups(groups.into_values())
     }
 
     /// The groups of all proxies.
@@ -61,7 +61,7 @@ impl PushGroups {
             let place = Arc::as_ptr(&had.collection).addr();
             groups.entry(place).or_insert_with(|| (had.clone(), Vec::new())).1.push(*proxy);
         }
-        told(groups.into_values())
+        merged_groups(groups.into_values())
     }
 
     /// The collection of a type that a proxy has.
@@ -102,11 +102,11 @@ impl PushGroups {
 }
 
 /// Groups in the recording format; equal ones are merged.
-fn told(groups: impl Iterator<Item = (Arc<PublishedEntry>, Vec<u64>)>) -> Vec<PushGroup> {
-    let mut told: BTreeMap<(&str, String, usize), Vec<u64>> = BTreeMap::new();
+fn merged_groups(groups: impl Iterator<Item = (Arc<PublishedEntry>, Vec<u64>)>) -> Vec<PushGroup> {
+    let mut by_group: BTreeMap<(&str, String, usize), Vec<u64>> = BTreeMap::new();
     for (had, proxies) in groups {
         let (kind, count) = (had.collection.kind.short_name(), had.collection.resources.len());
-        told.entry((kind, had.digest.to_string(), count)).or_default().extend(proxies);
+        by_group.entry((kind, had.digest.to_string(), count)).or_default().extend(proxies);
     }
     let group = |((kind, digest, resources), proxies): ((&str, String, usize), Vec<u64>)| PushGroup {
         r#type: kind.to_owned(),
@@ -114,7 +114,7 @@ fn told(groups: impl Iterator<Item = (Arc<PublishedEntry>, Vec<u64>)>) -> Vec<Pu
         resources,
         digest,
     };
-    let mut all: Vec<PushGroup> = told.into_iter().map(group).collect();
+    let mut all: Vec<PushGroup> = by_group.into_iter().map(group).collect();
     all.sort();
     all
 }

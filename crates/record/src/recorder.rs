@@ -111,14 +111,14 @@ impl PushObserver for Recorder {
     fn observe(&self, event: Event) {
         if let Event::Taken(proxy, kind) = event {
             let mut queue = self.shared.queue.lock();
-            if queue.takes(1) {
+            if queue.reserve(1) {
                 queue.taken.push((proxy, kind));
             }
             return;
         }
         let now = (self.shared.clock)();
         let mut queue = self.shared.queue.lock();
-        if queue.takes(weight(&event)) {
+        if queue.reserve(weight(&event)) {
             queue.events.push((now, event));
         }
     }
@@ -126,7 +126,7 @@ impl PushObserver for Recorder {
 
 impl Queue {
     /// Whether an event of this weight fits in the queue; adds its weight if so.
-    fn takes(&mut self, weight: usize) -> bool {
+    fn reserve(&mut self, weight: usize) -> bool {
         if self.is_overrun || self.is_ended {
             return false;
         }

@@ -52,7 +52,8 @@ impl Redactor {
         redacted.spec.data =
             data.iter().map(|(name, value)| (name.clone(), self.value(name, value, &secret.spec))).collect();
         let annotations = secret.meta.annotations.iter();
-        let kept = annotations.filter(|(key, value)| key.as_ref() != LAST_APPLIED && !tells(value, &secret.spec));
+        let kept =
+            annotations.filter(|(key, value)| key.as_ref() != LAST_APPLIED && !contains_secret(value, &secret.spec));
         redacted.meta.annotations = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
         redacted
     }
@@ -79,7 +80,7 @@ impl Redactor {
 }
 
 /// Whether an annotation contains a value of a Secret, as text or in base64.
-fn tells(annotation: &str, secret: &Secret) -> bool {
+fn contains_secret(annotation: &str, secret: &Secret) -> bool {
     use base64::Engine as _;
     use base64::prelude::BASE64_STANDARD;
 

@@ -154,12 +154,12 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = |pushed: &Option<(usize, String)>| match pushed {
+        let describe_push = |pushed: &Option<(usize, String)>| match pushed {
             Some((count, digest)) => format!("{count} resources with the digest {digest}"),
             None => "nothing".to_owned(),
         };
         let Self { file, offset, proxy, r#type, recorded, played } = self;
-        let (file, recorded, played) = (file.display(), told(recorded), told(played));
+        let (file, recorded, played) = (file.display(), describe_push(recorded), describe_push(played));
         write!(f, "{file} at byte {offset}: {proxy} was sent {recorded} of {type}, but the replay gives {played}")
     }
 }

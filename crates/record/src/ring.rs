@@ -56,7 +56,7 @@ impl Ring {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         self.next += 1;
         self.current = Some(Current { file: BufWriter::new(file), path: path.clone(), bytes: 0, begun: 0 });
-        let written = write(&mut Begun(self)).and_then(|()| self.flush());
+        let written = write(&mut InitialStateWriter(self)).and_then(|()| self.flush());
         match (written, &mut self.current) {
             (Ok(()), Some(current)) => current.begun = current.bytes,
             (Ok(()), None) => {}
@@ -121,9 +121,9 @@ impl Ring {
 }
 
 /// Writes the initial state of a segment: at most half of the total size, so that events fit after it.
-struct Begun<'a>(&'a mut Ring);
+struct InitialStateWriter<'a>(&'a mut Ring);
 
-impl Write for Begun<'_> {
+impl Write for InitialStateWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write_within(bytes, self.0.max / 2)?;
         Ok(bytes.len())

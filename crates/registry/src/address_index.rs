@@ -150,7 +150,7 @@ impl AddressIndex {
                 self.take_name(name, object.kind, &mut change);
             }
             for name in new.names.difference(&old.names) {
-                self.bring_name(name, object.kind, &mut change);
+                self.add_name_reference(name, object.kind, &mut change);
             }
         }
         change
@@ -158,7 +158,7 @@ impl AddressIndex {
 
     /// Whether an object other than a pod has this name.
     #[must_use]
-    pub fn brings(&self, name: &ResourceName) -> bool {
+    pub fn has_name(&self, name: &ResourceName) -> bool {
         self.brought.contains_key(name)
     }
 
@@ -188,7 +188,7 @@ impl AddressIndex {
     }
 
     /// Adds a reference to a name.
-    fn bring_name(&mut self, name: &ResourceName, kind: Kind, change: &mut AddressChange) {
+    fn add_name_reference(&mut self, name: &ResourceName, kind: Kind, change: &mut AddressChange) {
         let count = if kind == Kind::Pod { 0 } else { self.brought.get(name).copied().unwrap_or_default() };
         if kind != Kind::Pod {
             self.brought.insert(name.clone(), count + 1);

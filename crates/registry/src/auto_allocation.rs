@@ -27,7 +27,7 @@ pub(super) struct AllocatedIps {
 impl Service {
     /// Whether the service has no address and needs one to be distinguishable.
     #[must_use]
-    pub(super) fn wants_address(&self) -> bool {
+    pub(super) fn needs_address(&self) -> bool {
         self.registry == Registry::External
             && *self.default_address == *UNSPECIFIED
             && !self.key.hostname.is_wildcard()

@@ -38,7 +38,9 @@ impl ExportTo {
         match visibility {
             Visibility::Unspecified | Visibility::Public => self,
             Visibility::None => Self::Nobody,
-            Visibility::Namespace if self.shows_to(namespace, default) => Self::Namespaces(vec![namespace.clone()]),
+            Visibility::Namespace if self.is_exported_to(namespace, default) => {
+                Self::Namespaces(vec![namespace.clone()])
+            }
             Visibility::Namespace => Self::Nobody,
         }
     }

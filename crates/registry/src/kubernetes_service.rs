@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::identity::spiffe_id;
+use super::mesh_inputs::MeshInputs;
 use super::model::{
     ExportTo, KubernetesAttributes, Labels, Registry, Resolution, Service, ServiceKey, ServicePort, TrafficDistribution,
 };
 use super::port_protocol::protocol_of_port;
 use super::traffic_distribution::traffic_distribution;
-use super::world::World;
 use navarch_api::kubernetes::{LoadBalancerIngress, Service as Declared, ServiceType, TrafficPolicy};
 use navarch_api::object::{Kind, Object, ObjectMeta, ObjectRef};
 use navarch_api::settings::Settings;
@@ -27,9 +27,13 @@ pub(super) const NODE_SELECTOR_ANNOTATION: &str = "traffic.istio.io/nodeSelector
 
 /// A Kubernetes Service in the model; `namespace` is that of its namespace, if known.
 #[must_use]
-pub(super) fn convert_service(object: &Object<Declared>, namespace: Option<&ObjectMeta>, world: &World) -> Service {
+pub(super) fn convert_service(
+    object: &Object<Declared>,
+    namespace: Option<&ObjectMeta>,
+    mesh_inputs: &MeshInputs,
+) -> Service {
     let (meta, spec) = (&object.meta, &object.spec);
-    let cluster = &world.settings.cluster_id;
+    let cluster = &mesh_inputs.settings.cluster_id;
     let name = meta.key();
     let vips = virtual_addresses(spec);
     let external = external_addresses(spec);
@@ -38,7 +42,7 @@ pub(super) fn convert_service(object: &Object<Declared>, namespace: Option<&Obje
         ServiceType::ClusterIp | ServiceType::NodePort | ServiceType::LoadBalancer => None,
     };
     Service {
-        key: ServiceKey { namespace: meta.key.namespace.clone(), hostname: world.host_of(&name) },
+        key: ServiceKey { namespace: meta.key.namespace.clone(), hostname: mesh_inputs.host_of(&name) },
         origin: ObjectRef { kind: Kind::Service, name },
         name: meta.key.name.clone(),
         registry: Registry::Kubernetes,
@@ -53,7 +57,7 @@ pub(super) fn convert_service(object: &Object<Declared>, namespace: Option<&Obje
         auto_ipv4: None,
         auto_ipv6: None,
         selector: spec.selector.clone(),
-        service_accounts: service_accounts(meta, &world.trust_domain),
+        service_accounts: service_accounts(meta, &mesh_inputs.trust_domain),
         aliases: Vec::new(),
         external_addresses: Some((cluster.clone(), external))
             .filter(|(_, found)| !found.is_empty())
@@ -144,8 +148,8 @@ impl Service {
     /// Whether endpoints that shut down keep their sessions: the service has one of the persistent-session labels.
     #[must_use]
     pub(super) fn drains(&self, settings: &Settings) -> bool {
-        let says = |label: &str| !label.is_empty() && has_text(&self.labels, label);
-        says(&settings.persistent_session_label) || says(&settings.persistent_session_header_label)
+        let has_label = |label: &str| !label.is_empty() && has_text(&self.labels, label);
+        has_label(&settings.persistent_session_label) || has_label(&settings.persistent_session_header_label)
     }
 
     /// Whether its unhealthy endpoints are sent, because locality preferences depend on them.

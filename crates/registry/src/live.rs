@@ -26,6 +26,7 @@ use self::work::Work;
 use super::directory::{Directory, DirectoryChange, NetworkGateway};
 use super::entry_index::EntryIndex;
 use super::entry_services::EntryServices;
+use super::mesh_inputs::{MeshInputs, Role};
 use super::model::{Labels, Resolution, Service, ServiceEndpoints, ServiceKey, Workload};
 use super::pod_index::PodIndex;
 use super::selector_index::{SelectorIndex, selects};
@@ -33,7 +34,6 @@ use super::service_entry_endpoints::EntryEndpoints;
 use super::slice_endpoints::SliceRules;
 use super::slice_index::SliceIndex;
 use super::workload_labels::WorkloadLabels;
-use super::world::{Role, World};
 use navarch_api::hash::KeyedMap;
 use navarch_api::hash_index::HashIndex;
 use navarch_api::istio::ServiceEntry;
@@ -52,7 +52,7 @@ use navarch_store::Objects;
 #[derive(Clone, Debug)]
 pub(super) struct Registry {
     /// Settings, mesh config and networks.
-    world: World,
+    mesh_inputs: MeshInputs,
     /// The resulting directory.
     directory: Directory,
     /// Number of endpoints in EndpointSlices that are omitted because their pods are missing.
@@ -124,13 +124,13 @@ impl Registry {
     #[must_use]
     pub(super) fn new(settings: Settings) -> Self {
         let objects = Objects::default();
-        Self::of_world(World::new(settings, &MeshConfig::default(), &MeshNetworks::default(), &objects))
+        Self::of_world(MeshInputs::new(settings, &MeshConfig::default(), &MeshNetworks::default(), &objects))
     }
 
     /// An empty registry in this world.
-    fn of_world(world: World) -> Self {
+    fn of_world(mesh_inputs: MeshInputs) -> Self {
         Self {
-            world,
+            mesh_inputs,
             directory: Directory::default(),
             pending_pods: 0,
             pods: PodIndex::default(),
@@ -152,7 +152,7 @@ impl Registry {
     /// The registry of another cluster with these objects, where this one configures the mesh.
     #[must_use]
     pub(super) fn of_remote(&self, cluster: &ClusterId, objects: &Objects) -> Self {
-        let mut remote = Self::of_world(self.world.of_remote(cluster, objects));
+        let mut remote = Self::of_world(self.mesh_inputs.of_remote(cluster, objects));
         remote.run(objects, Work::everything(objects), &Others::new());
         remote
     }
@@ -177,14 +177,22 @@ impl Registry {
         objects: &Objects,
         others: &Others,
     ) -> DirectoryChange {
-        let world = World::new(self.world.settings.clone(), mesh, networks, objects);
-        if world == self.world { DirectoryChange::default() } else { self.rebuild(world, objects, others).change }
+        let mesh_inputs = MeshInputs::new(self.mesh_inputs.settings.clone(), mesh, networks, objects);
+        if mesh_inputs == self.mesh_inputs {
+            DirectoryChange::default()
+        } else {
+            self.rebuild(mesh_inputs, objects, others).change
+        }
     }
 
     /// Sets the mesh-wide configuration of a remote cluster's registry to that of the configuration cluster.
     pub(super) fn follow(&mut self, config: &Self, objects: &Objects) -> Outcome {
-        let world = config.world.of_remote(&self.world.settings.cluster_id, objects);
-        if world == self.world { Outcome::default() } else { self.rebuild(world, objects, &Others::new()) }
+        let mesh_inputs = config.mesh_inputs.of_remote(&self.mesh_inputs.settings.cluster_id, objects);
+        if mesh_inputs == self.mesh_inputs {
+            Outcome::default()
+        } else {
+            self.rebuild(mesh_inputs, objects, &Others::new())
+        }
     }
 
     /// Applies changes of objects. `objects` is the new state, `changed` are objects that may have been added, changed or
@@ -198,16 +206,16 @@ impl Registry {
         touched: &[Arc<Workload>],
     ) -> Outcome {
         // The network label of the system namespace affects every endpoint, as does the trust domain of a remote cluster.
-        let system = &self.world.settings.system_namespace;
-        let is_remote = self.world.role == Role::Remote;
+        let system = &self.mesh_inputs.settings.system_namespace;
+        let is_remote = self.mesh_inputs.role == Role::Remote;
         let moves = |object: &ObjectRef| {
             object.kind == Kind::Namespace && *object.name.name == *system.as_str()
-                || is_remote && object.kind == Kind::ConfigMap && object.name == self.world.mesh_config_map()
+                || is_remote && object.kind == Kind::ConfigMap && object.name == self.mesh_inputs.mesh_config_map()
         };
         if changed.iter().any(moves) {
-            let world = self.world.moved_to(objects);
-            if world != self.world {
-                return self.rebuild(world, objects, others);
+            let mesh_inputs = self.mesh_inputs.moved_to(objects);
+            if mesh_inputs != self.mesh_inputs {
+                return self.rebuild(mesh_inputs, objects, others);
             }
         }
         let mut work = Work::sort(changed);
@@ -238,8 +246,8 @@ impl Registry {
     }
 
     /// Rebuilds everything with other mesh-wide configuration, and returns the changes.
-    fn rebuild(&mut self, world: World, objects: &Objects, others: &Others) -> Outcome {
-        let mut fresh = Self::of_world(world);
+    fn rebuild(&mut self, mesh_inputs: MeshInputs, objects: &Objects, others: &Others) -> Outcome {
+        let mut fresh = Self::of_world(mesh_inputs);
         let ran = fresh.run(objects, Work::everything(objects), others);
         let change = self.directory.change_to(&fresh.directory);
         let mut aliased = ran.aliased;
@@ -255,7 +263,7 @@ impl Registry {
 
     /// The DNS suffix of Kubernetes services.
     pub(super) fn domain_suffix(&self) -> &str {
-        &self.world.settings.domain_suffix
+        &self.mesh_inputs.settings.domain_suffix
     }
 
     /// The aliases of a host in this cluster, sorted.
@@ -280,7 +288,7 @@ impl Registry {
     fn key_of(&self, service: &NamespacedName) -> ServiceKey {
         let known = self.services.get(service).map(|state| state.service.key.clone());
         let namespace = service.namespace.clone();
-        known.unwrap_or_else(|| ServiceKey { namespace, hostname: self.world.host_of(service) })
+        known.unwrap_or_else(|| ServiceKey { namespace, hostname: self.mesh_inputs.host_of(service) })
     }
 
     /// The Kubernetes Services of a namespace that select these labels, by name.

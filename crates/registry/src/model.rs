@@ -322,11 +322,11 @@ impl Workload {
 impl ExportTo {
     /// Whether an object that is exported like this is visible in `namespace`; `default` replaces [`ExportTo::Unset`].
     #[must_use]
-    pub fn shows_to(&self, namespace: &Namespace, default: &Self) -> bool {
+    pub fn is_exported_to(&self, namespace: &Namespace, default: &Self) -> bool {
         match self {
             Self::Unset => match default {
                 Self::Unset => true,
-                Self::Public | Self::Nobody | Self::Namespaces(_) => default.shows_to(namespace, &Self::Public),
+                Self::Public | Self::Nobody | Self::Namespaces(_) => default.is_exported_to(namespace, &Self::Public),
             },
             Self::Public => true,
             Self::Nobody => false,

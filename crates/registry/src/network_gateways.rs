@@ -7,10 +7,10 @@ use imbl::OrdMap;
 
 use super::directory::NetworkGateway;
 use super::kubernetes_service::NODE_SELECTOR_ANNOTATION;
+use super::mesh_inputs::{MeshInputs, Role};
 use super::model::{Labels, Service};
 use super::networks::NETWORK_LABEL;
 use super::remote_gateway::{HBONE, REMOTE_CLASS, service_account};
-use super::world::{Role, World};
 use navarch_api::gateway_api::{KubernetesGateway, Listener};
 use navarch_api::kubernetes::{Node, NodeAddressType, Service as Declared, ServiceType};
 use navarch_api::mesh::MeshNetworks;
@@ -43,13 +43,13 @@ pub(super) fn gateways_of_service<'a>(
     service: &Service,
     declared: &Object<Declared>,
     nodes: impl IntoIterator<Item = &'a Arc<Object<Node>>>,
-    world: &World,
+    mesh_inputs: &MeshInputs,
 ) -> BTreeSet<NetworkGateway> {
-    let gateway_addresses = gateway_addresses(service, world);
+    let gateway_addresses = gateway_addresses(service, mesh_inputs);
     if gateway_addresses.is_empty() {
         return BTreeSet::new();
     }
-    let cluster = &world.settings.cluster_id;
+    let cluster = &mesh_inputs.settings.cluster_id;
     let addresses = match service.external_addresses.get(cluster) {
         Some(addresses) => addresses.clone(),
         None => node_addresses(declared, nodes),
@@ -70,11 +70,14 @@ pub(super) fn gateways_of_service<'a>(
 /// The network gateways that a Gateway of the Gateway API declares: one for each of its addresses and listeners that pass mutual
 /// TLS through or accept HBONE. Gateways that represent gateways of other networks are only used in the configuration cluster.
 #[must_use]
-pub(super) fn gateways_of_object(object: &Object<KubernetesGateway>, world: &World) -> BTreeSet<NetworkGateway> {
+pub(super) fn gateways_of_object(
+    object: &Object<KubernetesGateway>,
+    mesh_inputs: &MeshInputs,
+) -> BTreeSet<NetworkGateway> {
     let (labels, spec) = (&object.meta.labels, &object.spec);
     let network = labels.get(NETWORK_LABEL).filter(|network| !network.is_empty());
-    let elsewhere = spec.gateway_class_name == REMOTE_CLASS && world.role == Role::Remote;
-    let Some(network) = network.filter(|_| world.settings.clusters.gateways_by_gateway_api && !elsewhere) else {
+    let elsewhere = spec.gateway_class_name == REMOTE_CLASS && mesh_inputs.role == Role::Remote;
+    let Some(network) = network.filter(|_| mesh_inputs.settings.clusters.gateways_by_gateway_api && !elsewhere) else {
         return BTreeSet::new();
     };
     let account = service_account(object);
@@ -87,7 +90,7 @@ pub(super) fn gateways_of_object(object: &Object<KubernetesGateway>, world: &Wor
             if takes_hbone || passes_tls_on(labels, listener) {
                 gateways.insert(NetworkGateway {
                     network: NetworkId::new(network),
-                    cluster: world.settings.cluster_id.clone(),
+                    cluster: mesh_inputs.settings.cluster_id.clone(),
                     address: Arc::from(address.value.as_str()),
                     port,
                     hbone_port: if takes_hbone { port } else { 0 },
@@ -110,7 +113,7 @@ fn passes_tls_on(labels: &Labels, listener: &Listener) -> bool {
 }
 
 /// The networks that a service leads into: by its label, else by mesh networks that refer to it.
-fn gateway_addresses(service: &Service, world: &World) -> Vec<GatewayAddress> {
+fn gateway_addresses(service: &Service, mesh_inputs: &MeshInputs) -> Vec<GatewayAddress> {
     if let Some(network) = service.labels.get(NETWORK_LABEL).filter(|label| !label.is_empty()) {
         let labelled = service.labels.get(PORT_LABEL).and_then(|port| port.parse().ok());
         let open = |port: u16| if service.port(port).is_some() { port } else { 0 };
@@ -120,9 +123,9 @@ fn gateway_addresses(service: &Service, world: &World) -> Vec<GatewayAddress> {
         }
         return vec![GatewayAddress { network: NetworkId::new(network), port, hbone_port }];
     }
-    let own = world.networks.networks.iter().filter(|(_, network)| {
+    let own = mesh_inputs.networks.networks.iter().filter(|(_, network)| {
         let registries = network.endpoints.iter().filter_map(|endpoints| endpoints.from_registry.as_deref());
-        registries.into_iter().any(|registry| registry == world.settings.cluster_id.as_str())
+        registries.into_iter().any(|registry| registry == mesh_inputs.settings.cluster_id.as_str())
     });
     let gateway_addresses = own.flat_map(|(id, network)| {
         let named = network.gateways.iter().filter(|gateway| {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::identity::spiffe_id;
 use super::instance::{Instance, InstanceKind};
 use super::locality::{locality_of_labels, locality_of_node};
+use super::mesh_inputs::MeshInputs;
 use super::model::{Health, Labels, PodDnsName, TlsMode, Workload};
 use super::workload_labels::WorkloadLocation;
 use super::workload_name::workload_name_of_pod;
-use super::world::World;
 use navarch_api::kubernetes::{Node, Pod, PodPhase, Protocol};
 use navarch_api::named_table::HasName;
 use navarch_api::object::{NamespacedName, Object};
@@ -34,13 +34,13 @@ impl PodState {
     pub(super) fn new(
         object: &Arc<Object<Pod>>,
         node: Option<&Object<Node>>,
-        world: &World,
+        mesh_inputs: &MeshInputs,
         texts: &mut SharedTexts,
     ) -> Option<Self> {
         if object.spec.phase == PodPhase::Failed {
             return None;
         }
-        let mut workload = workload_of_pod(object, node, world);
+        let mut workload = workload_of_pod(object, node, mesh_inputs);
         workload.share(texts);
         Some(Self { object: object.clone(), workload: Arc::new(workload) })
     }
@@ -81,10 +81,10 @@ impl PodState {
 
     /// The pod as an instance for ServiceEntries; `None` unless it is ready.
     #[must_use]
-    pub(super) fn instance(&self, world: &World) -> Option<Instance> {
+    pub(super) fn instance(&self, mesh_inputs: &MeshInputs) -> Option<Instance> {
         let ip = self.ip().filter(|_| self.is_ready())?;
         let ips = &self.object.spec.pod_ips;
-        let ips: &[IpAddr] = if world.settings.dual_stack { ips } else { &[ip] };
+        let ips: &[IpAddr] = if mesh_inputs.settings.dual_stack { ips } else { &[ip] };
         let mut ports = BTreeMap::new();
         for port in self.object.spec.ports.iter().filter(|port| port.protocol == Protocol::Tcp && !port.name.is_empty())
         {
@@ -98,7 +98,8 @@ impl PodState {
             ports,
             weight: 0,
             health: Health::Healthy,
-            send_unhealthy: world.settings.send_unhealthy_endpoints || world.settings.auto_send_unhealthy_endpoints,
+            send_unhealthy: mesh_inputs.settings.send_unhealthy_endpoints
+                || mesh_inputs.settings.auto_send_unhealthy_endpoints,
             only_by_dns: false,
         })
     }
@@ -125,15 +126,16 @@ impl TlsMode {
     }
 }
 
-fn workload_of_pod(pod: &Object<Pod>, node: Option<&Object<Node>>, world: &World) -> Workload {
+fn workload_of_pod(pod: &Object<Pod>, node: Option<&Object<Node>>, mesh_inputs: &MeshInputs) -> Workload {
     let (meta, spec) = (&pod.meta, &pod.spec);
     let locality = match locality_of_labels(&meta.labels) {
         Some(locality) => locality.into_owned(),
         None => node.map(|node| locality_of_node(&node.meta.labels)).unwrap_or_default(),
     };
-    let network = world.finder.find(&meta.labels, spec.pod_ips.first().copied());
+    let network = mesh_inputs.finder.find(&meta.labels, spec.pod_ips.first().copied());
     let node = spec.node.as_deref().unwrap_or_default();
-    let place = WorkloadLocation { cluster: &world.settings.cluster_id, locality: &locality, node, network: &network };
+    let place =
+        WorkloadLocation { cluster: &mesh_inputs.settings.cluster_id, locality: &locality, node, network: &network };
     // The host name is only used within a subdomain, and defaults to the pod's name.
     let dns_name = spec.dns.as_ref().and_then(|dns| {
         let hostname = dns.hostname.as_ref().unwrap_or(&meta.key.name).clone();
@@ -143,9 +145,9 @@ fn workload_of_pod(pod: &Object<Pod>, node: Option<&Object<Node>>, world: &World
         own_labels: meta.labels.clone(),
         namespace: meta.key.namespace.clone(),
         name: workload_name_of_pod(pod),
-        identity: spiffe_id(&world.trust_domain, meta.key.namespace.as_str(), spec.service_account.as_str()),
+        identity: spiffe_id(&mesh_inputs.trust_domain, meta.key.namespace.as_str(), spec.service_account.as_str()),
         service_account: spec.service_account.clone(),
-        location: world.locations.of(&place, &meta.labels),
+        location: mesh_inputs.locations.of(&place, &meta.labels),
         tls_mode: TlsMode::of_labels(&meta.labels).unwrap_or_default(),
         dns_name,
     }

@@ -61,7 +61,7 @@ impl KnownGateways {
 
     /// Adds a Gateway of a remote cluster.
     pub fn add_remote(&mut self, cluster: &ClusterId, gateway: &Object<KubernetesGateway>) {
-        self.add(cluster, &gateway.meta.key(), gateways_there(gateway));
+        self.add(cluster, &gateway.meta.key(), declared_gateways(gateway));
     }
 
     fn add(&mut self, cluster: &ClusterId, source: &NamespacedName, gateways: Vec<RemoteGateway>) {
@@ -101,7 +101,7 @@ pub fn remote_gateways(gateway: &Object<KubernetesGateway>) -> Vec<RemoteGateway
 
 /// The gateways into another network that a Gateway of a remote cluster declares, one for each of its addresses. As in istiod, they
 /// have no port.
-fn gateways_there(gateway: &Object<KubernetesGateway>) -> Vec<RemoteGateway> {
+fn declared_gateways(gateway: &Object<KubernetesGateway>) -> Vec<RemoteGateway> {
     let (meta, spec) = (&gateway.meta, &gateway.spec);
     let ends_tunnels = |listener: &Listener| {
         listener.protocol == HBONE && listener.tls.as_ref().is_some_and(|tls| tls.mode == "Terminate")

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::canonical_service::{CANONICAL_NAME_LABEL, CANONICAL_REVISION_LABEL, canonical_name, canonical_revision};
 use super::export_to::visibility_in;
 use super::kubernetes_service::UNSPECIFIED;
+use super::mesh_inputs::MeshInputs;
 use super::model::{ExportTo, KubernetesAttributes, Labels, Registry, Resolution, Service, ServiceKey, ServicePort};
 use super::protocol::Protocol;
 use super::traffic_distribution::traffic_distribution;
-use super::world::World;
 use navarch_api::cidr::Cidr;
 use navarch_api::istio::{Location, Resolution as DeclaredResolution, ServiceEntry};
 use navarch_api::names::{Hostname, PortName};
@@ -40,11 +40,11 @@ pub(super) struct EntryPort {
 pub(super) fn convert_service_entry(
     object: &Object<ServiceEntry>,
     namespace: Option<&ObjectMeta>,
-    world: &World,
+    mesh_inputs: &MeshInputs,
 ) -> Vec<Service> {
-    let template = template(object, namespace, world);
+    let template = template(object, namespace, mesh_inputs);
     let served = ServedLists::of(&object.spec, 0);
-    let (addresses, allocated) = (addresses(&object.spec, served.addresses), allocated(object, world));
+    let (addresses, allocated) = (addresses(&object.spec, served.addresses), allocated(object, mesh_inputs));
     let mut services = Vec::new();
     let mut seen = BTreeSet::new();
     for host in object.spec.hosts.iter().take(served.hosts) {
@@ -68,16 +68,17 @@ pub(super) fn convert_service_entry(
 }
 
 /// The fields that all services of a ServiceEntry share.
-fn template(object: &Object<ServiceEntry>, namespace: Option<&ObjectMeta>, world: &World) -> Service {
+fn template(object: &Object<ServiceEntry>, namespace: Option<&ObjectMeta>, mesh_inputs: &MeshInputs) -> Service {
     let (meta, spec) = (&object.meta, &object.spec);
     let ports = entry_ports(spec);
     let resolution = resolution_of(spec.resolution);
     let renamed = ports.iter().filter_map(|port| Some((port.port.port, port.target?)));
     let no_labels = Labels::new();
-    let policies = world.visibility.as_ref().filter(|visibility| visibility.apply_to_sidecars);
+    let policies = mesh_inputs.visibility.as_ref().filter(|visibility| visibility.apply_to_sidecars);
     let visibility = visibility_in(policies, namespace.map_or(&no_labels, |meta| &meta.labels));
     let export = |items: &[String]| ExportTo::parse(items.iter().map(String::as_str), &meta.key.namespace);
-    let export_to = export(&spec.export_to).capped(visibility, &meta.key.namespace, &export(&world.default_export));
+    let export_to =
+        export(&spec.export_to).capped(visibility, &meta.key.namespace, &export(&mesh_inputs.default_export));
     let mut accounts: Vec<Arc<str>> = spec.subject_alt_names.iter().map(|name| Arc::from(name.as_str())).collect();
     accounts.sort_unstable();
     accounts.dedup();
@@ -88,7 +89,7 @@ fn template(object: &Object<ServiceEntry>, namespace: Option<&ObjectMeta>, world
         name: Arc::default(),
         registry: Registry::External,
         created: meta.created,
-        labels: labels(object, world),
+        labels: labels(object, mesh_inputs),
         passthrough_target_ports: match resolution {
             Resolution::Passthrough => renamed.collect(),
             Resolution::ClientSideLb
@@ -125,10 +126,10 @@ fn races_connections(meta: &ObjectMeta) -> bool {
 }
 
 /// The labels of the services: those of the object and, if enabled, the canonical name and revision of services outside the mesh.
-fn labels(object: &Object<ServiceEntry>, world: &World) -> Labels {
+fn labels(object: &Object<ServiceEntry>, mesh_inputs: &MeshInputs) -> Labels {
     let mut labels = object.meta.labels.clone();
     let external = object.spec.location == Location::MeshExternal;
-    if external && world.settings.label_external_canonical_services {
+    if external && mesh_inputs.settings.label_external_canonical_services {
         let name = canonical_name(&labels).unwrap_or(&object.meta.key.name).clone();
         let revision = canonical_revision(&labels).cloned().unwrap_or_else(|| Arc::from("latest"));
         labels.extend([(CANONICAL_NAME_LABEL.into(), name), (CANONICAL_REVISION_LABEL.into(), revision)]);
@@ -176,11 +177,11 @@ fn addresses(spec: &ServiceEntry, most: usize) -> Vec<Arc<str>> {
 }
 
 /// The addresses that were allocated to hosts, the last of each family.
-fn allocated<'a>(object: &'a Object<ServiceEntry>, world: &World) -> BTreeMap<&'a str, AllocatedPair> {
+fn allocated<'a>(object: &'a Object<ServiceEntry>, mesh_inputs: &MeshInputs) -> BTreeMap<&'a str, AllocatedPair> {
     let spec = &object.spec;
     let opted_out =
         object.meta.labels.get(AUTO_ALLOCATE_LABEL).is_some_and(|value| value.eq_ignore_ascii_case("false"));
-    let allowed = world.settings.ip_autoallocate
+    let allowed = mesh_inputs.settings.ip_autoallocate
         && spec.resolution != DeclaredResolution::None
         && spec.addresses.is_empty()
         && !opted_out;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::instance::Instance;
 use super::location::Location;
+use super::mesh_inputs::MeshInputs;
 use super::model::{Discoverability, Endpoint, Health, Resolution, Service, TlsMode, Workload};
 use super::service_entry::{EntryPort, entry_ports};
 use super::workload_entry::{UNIX_PREFIX, instance_of_endpoint};
-use super::world::World;
 use navarch_api::istio::{Resolution as DeclaredResolution, ServiceEntry};
 use navarch_api::names::{Hostname, PortName};
 use navarch_api::object::{NamespacedName, Object, ObjectMeta};
@@ -76,7 +76,7 @@ impl Resolution {
 
 /// The endpoints that a ServiceEntry without selector declares.
 #[must_use]
-pub(super) fn declared_endpoints(object: &Object<ServiceEntry>, world: &World) -> EntryEndpoints {
+pub(super) fn declared_endpoints(object: &Object<ServiceEntry>, mesh_inputs: &MeshInputs) -> EntryEndpoints {
     let (meta, spec) = (&object.meta, &object.spec);
     let ports = entry_ports(spec);
     let by_dns = matches!(spec.resolution, DeclaredResolution::Dns | DeclaredResolution::DnsRoundRobin);
@@ -84,7 +84,7 @@ pub(super) fn declared_endpoints(object: &Object<ServiceEntry>, world: &World) -
         let workload = Workload {
             namespace: meta.key.namespace.clone(),
             name: meta.key.name.clone(),
-            location: Arc::new(Location { cluster: world.settings.cluster_id.clone(), ..Location::default() }),
+            location: Arc::new(Location { cluster: mesh_inputs.settings.cluster_id.clone(), ..Location::default() }),
             tls_mode: TlsMode::Disabled,
             ..Workload::default()
         };
@@ -99,7 +99,7 @@ pub(super) fn declared_endpoints(object: &Object<ServiceEntry>, world: &World) -
         // Endpoints have no name, so they are numbered, as in Istio.
         let name = Arc::from(format!("{}-{index}", meta.key.name));
         let meta = ObjectMeta { key: NamespacedName::of(meta.key.namespace.clone(), name), ..ObjectMeta::default() };
-        instance_of_endpoint(endpoint, &meta, world)
+        instance_of_endpoint(endpoint, &meta, mesh_inputs)
     };
     let served = ServedLists::of(spec, spec.endpoints.len()).endpoints;
     let instances = spec.endpoints.iter().take(served).enumerate().map(instance);

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::mesh_inputs::MeshInputs;
 use super::model::{Discoverability, Endpoint, Health, Labels, Service, Workload};
 use super::pod_index::PodIndex;
 use super::pod_workload::PodState;
 use super::workload_labels::WorkloadLocation;
-use super::world::World;
 use navarch_api::kubernetes::{
     AddressType, Endpoint as SliceEndpoint, EndpointConditions, EndpointSlice, Service as Declared,
 };
@@ -27,22 +27,22 @@ pub(super) struct SliceRules {
 impl SliceRules {
     /// The rules of a Service.
     #[must_use]
-    pub(super) fn new(service: &Service, declared: &Declared, world: &World) -> Self {
+    pub(super) fn new(service: &Service, declared: &Declared, mesh_inputs: &MeshInputs) -> Self {
         Self {
-            drains: service.drains(&world.settings),
-            sends_unhealthy: service.sends_unhealthy(&world.settings),
-            dual_stack: world.settings.dual_stack && declared.cluster_ips.addresses().len() > 1,
+            drains: service.drains(&mesh_inputs.settings),
+            sends_unhealthy: service.sends_unhealthy(&mesh_inputs.settings),
+            dual_stack: mesh_inputs.settings.dual_stack && declared.cluster_ips.addresses().len() > 1,
         }
     }
 }
 
 /// The health of an endpoint. A missing condition counts as true. Without a Service no endpoint is shutting down.
 fn health_of(conditions: EndpointConditions, rules: Option<SliceRules>) -> Health {
-    let holds = |condition: Option<bool>| condition.unwrap_or(true);
-    let terminating = holds(conditions.terminating);
+    let is_true = |condition: Option<bool>| condition.unwrap_or(true);
+    let terminating = is_true(conditions.terminating);
     match rules {
-        _ if holds(conditions.ready) => Health::Healthy,
-        Some(rules) if rules.drains && terminating && holds(conditions.serving) => Health::Draining,
+        _ if is_true(conditions.ready) => Health::Healthy,
+        Some(rules) if rules.drains && terminating && is_true(conditions.serving) => Health::Draining,
         Some(_) if terminating => Health::Terminating,
         Some(_) | None => Health::Unhealthy,
     }
@@ -56,7 +56,7 @@ pub(super) fn endpoints_of_slice(
     rules: Option<SliceRules>,
     discoverability: Discoverability,
     pods: &PodIndex,
-    world: &World,
+    mesh_inputs: &MeshInputs,
 ) -> Vec<Arc<Endpoint>> {
     // Endpoints of a missing Service are not read.
     let sends_unhealthy = rules.is_some_and(|rules| rules.sends_unhealthy);
@@ -65,7 +65,7 @@ pub(super) fn endpoints_of_slice(
     for endpoint in &slice.spec.endpoints {
         let health = health_of(endpoint.conditions, rules);
         for address in &endpoint.addresses {
-            let Some((addresses, workload)) = resolve(slice, endpoint, *address, dual_stack, pods, world) else {
+            let Some((addresses, workload)) = resolve(slice, endpoint, *address, dual_stack, pods, mesh_inputs) else {
                 continue;
             };
             for port in &slice.spec.ports {
@@ -93,48 +93,49 @@ fn resolve(
     address: IpAddr,
     dual_stack: bool,
     pods: &PodIndex,
-    world: &World,
+    mesh_inputs: &MeshInputs,
 ) -> Option<(Vec<Arc<str>>, Arc<Workload>)> {
     let one = vec![Arc::from(address.to_string())];
     let Some(name) = &endpoint.pod else {
         // The slice refers to no pod, so another controller writes it. A pod at that address is the best guess.
         let workload = match pods.ready_at(&slice.meta.key.namespace, address) {
-            Some(pod) => located(pod, address, world),
-            None => Arc::new(workload_at(address, world)),
+            Some(pod) => located(pod, address, mesh_inputs),
+            None => Arc::new(workload_at(address, mesh_inputs)),
         };
         return Some((one, workload));
     };
     let pod = pods.named(name)?;
     let ips = &pod.object.spec.pod_ips;
     if !dual_stack || ips.len() < 2 {
-        return Some((one, located(pod, address, world)));
+        return Some((one, located(pod, address, mesh_inputs)));
     }
     // The pod's slice of the other family already contains this endpoint.
     if slice.spec.address_type == AddressType::Ipv6 {
         return None;
     }
-    Some((ips.iter().map(|ip| Arc::from(ip.to_string())).collect(), located(pod, address, world)))
+    Some((ips.iter().map(|ip| Arc::from(ip.to_string())).collect(), located(pod, address, mesh_inputs)))
 }
 
 /// The workload of a pod. If its network is unknown, the network is found by the endpoint's address.
-fn located(pod: &PodState, address: IpAddr, world: &World) -> Arc<Workload> {
+fn located(pod: &PodState, address: IpAddr, mesh_inputs: &MeshInputs) -> Arc<Workload> {
     if !pod.workload.location.network.is_empty() {
         return pod.workload.clone();
     }
-    let network = world.finder.find(&pod.workload.own_labels, Some(address));
+    let network = mesh_inputs.finder.find(&pod.workload.own_labels, Some(address));
     if network.is_empty() {
         return pod.workload.clone();
     }
     let known = &pod.workload.location;
     let place =
         WorkloadLocation { cluster: &known.cluster, locality: &known.locality, node: &known.node, network: &network };
-    let location = world.locations.of(&place, &pod.workload.own_labels);
+    let location = mesh_inputs.locations.of(&place, &pod.workload.own_labels);
     Arc::new(Workload { location, ..(*pod.workload).clone() })
 }
 
 /// A workload of which only the address is known.
-fn workload_at(address: IpAddr, world: &World) -> Workload {
-    let network = world.finder.find(&Labels::new(), Some(address));
-    let place = WorkloadLocation { cluster: &world.settings.cluster_id, locality: "", node: "", network: &network };
-    Workload { location: world.locations.of(&place, &Labels::new()), ..Workload::default() }
+fn workload_at(address: IpAddr, mesh_inputs: &MeshInputs) -> Workload {
+    let network = mesh_inputs.finder.find(&Labels::new(), Some(address));
+    let place =
+        WorkloadLocation { cluster: &mesh_inputs.settings.cluster_id, locality: "", node: "", network: &network };
+    Workload { location: mesh_inputs.locations.of(&place, &Labels::new()), ..Workload::default() }
 }

@@ -114,7 +114,7 @@ impl SliceIndex {
     }
 
     /// The slices that list a pod or contain an address, and possibly others with the same hash.
-    pub(super) fn touching(
+    pub(super) fn candidates(
         &self,
         pod: &NamespacedName,
         addresses: impl IntoIterator<Item = IpAddr>,
@@ -126,10 +126,10 @@ impl SliceIndex {
 
     /// The slices that contain an address, by name.
     pub(super) fn at(&self, address: IpAddr) -> Vec<&SliceState> {
-        let holds = |slice: &SliceState| {
+        let contains = |slice: &SliceState| {
             slice.object.spec.endpoints.iter().any(|endpoint| endpoint.addresses.contains(&address))
         };
-        self.slices.by_name(self.by_address.get(&address), holds)
+        self.slices.by_name(self.by_address.get(&address), contains)
     }
 
     /// The endpoints of a Service over all of its slices. A pod that moves from one slice to another may be in both for a while:

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::identity::spiffe_id;
 use super::instance::{Instance, InstanceKind};
 use super::locality::locality_of_labels;
+use super::mesh_inputs::MeshInputs;
 use super::model::{Health, Labels, TlsMode, Workload};
 use super::workload_labels::WorkloadLocation;
 use super::workload_name::workload_name_of_entry;
-use super::world::World;
 use navarch_api::istio::WorkloadEntry;
 use navarch_api::names::{NetworkId, ServiceAccount};
 use navarch_api::object::{Object, ObjectMeta};
@@ -22,10 +22,10 @@ pub(super) const UNIX_PREFIX: &str = "unix://";
 
 /// A WorkloadEntry as an instance. Labels of the metadata override those of the spec.
 #[must_use]
-pub(super) fn instance_of_entry(object: &Object<WorkloadEntry>, world: &World) -> Instance {
+pub(super) fn instance_of_entry(object: &Object<WorkloadEntry>, mesh_inputs: &MeshInputs) -> Instance {
     let mut labels = labels_of_spec(&object.spec);
     labels.extend(object.meta.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
-    build(&object.spec, &object.meta, &labels, world)
+    build(&object.spec, &object.meta, &labels, mesh_inputs)
 }
 
 /// Whether a WorkloadEntry is used: with health checks, only once it is healthy.
@@ -38,25 +38,29 @@ pub(super) fn counts(object: &Object<WorkloadEntry>, settings: &Settings) -> boo
 
 /// An endpoint within a ServiceEntry; `meta` has its name.
 #[must_use]
-pub(super) fn instance_of_endpoint(endpoint: &WorkloadEntry, meta: &ObjectMeta, world: &World) -> Instance {
-    build(endpoint, meta, &labels_of_spec(endpoint), world)
+pub(super) fn instance_of_endpoint(endpoint: &WorkloadEntry, meta: &ObjectMeta, mesh_inputs: &MeshInputs) -> Instance {
+    build(endpoint, meta, &labels_of_spec(endpoint), mesh_inputs)
 }
 
 fn labels_of_spec(spec: &WorkloadEntry) -> Labels {
     spec.labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()
 }
 
-fn build(spec: &WorkloadEntry, meta: &ObjectMeta, labels: &Labels, world: &World) -> Instance {
+fn build(spec: &WorkloadEntry, meta: &ObjectMeta, labels: &Labels, mesh_inputs: &MeshInputs) -> Instance {
     let locality = match &*spec.locality {
         "" => locality_of_labels(labels).map(|locality| locality.into_owned()).unwrap_or_default(),
         locality => locality.to_owned(),
     };
     let network = NetworkId::new(&spec.network);
-    let place =
-        WorkloadLocation { cluster: &world.settings.cluster_id, locality: &locality, node: "", network: &network };
+    let place = WorkloadLocation {
+        cluster: &mesh_inputs.settings.cluster_id,
+        locality: &locality,
+        node: "",
+        network: &network,
+    };
     let identity = match &*spec.service_account {
         "" => Arc::from(""),
-        account => spiffe_id(&world.trust_domain, meta.key.namespace.as_str(), account),
+        account => spiffe_id(&mesh_inputs.trust_domain, meta.key.namespace.as_str(), account),
     };
     // A workload with a ServiceAccount is assumed to have a sidecar, unless its label sets the TLS mode.
     let assumed = if spec.service_account.is_empty() { TlsMode::Disabled } else { TlsMode::Istio };
@@ -66,7 +70,7 @@ fn build(spec: &WorkloadEntry, meta: &ObjectMeta, labels: &Labels, world: &World
         name: workload_name_of_entry(meta),
         identity,
         service_account: ServiceAccount::new(&spec.service_account),
-        location: world.locations.of(&place, labels),
+        location: mesh_inputs.locations.of(&place, labels),
         tls_mode: TlsMode::of_labels(labels).unwrap_or(assumed),
         dns_name: None,
     };

@@ -50,8 +50,8 @@ fn owner_of_job(name: &str) -> Option<&str> {
 /// The workload of a WorkloadEntry: its group, the name in its label, or its own name.
 #[must_use]
 pub fn workload_name_of_entry(meta: &ObjectMeta) -> Arc<str> {
-    let said = meta.annotations.get(GROUP_ANNOTATION).or_else(|| meta.labels.get(WORKLOAD_NAME_LABEL));
-    said.unwrap_or(&meta.key.name).clone()
+    let value = meta.annotations.get(GROUP_ANNOTATION).or_else(|| meta.labels.get(WORKLOAD_NAME_LABEL));
+    value.unwrap_or(&meta.key.name).clone()
 }
 
 #[cfg(test)]

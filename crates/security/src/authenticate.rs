@@ -90,7 +90,7 @@ pub struct Unknown(pub Vec<Fault>);
 
 /// Authenticates callers.
 #[derive(Clone)]
-pub struct Gatekeeper {
+pub struct Authenticator {
     snapshots: Arc<dyn SnapshotProvider>,
     /// Tokens that are verified by JWKS (`JWT_RULE`).
     jwt: Option<Arc<JwtAuthenticator>>,
@@ -110,8 +110,8 @@ impl MeshSnapshot {
     }
 }
 
-impl Gatekeeper {
-    /// A gatekeeper with these authenticators; client certificates are always accepted.
+impl Authenticator {
+    /// An authenticator with these methods; client certificates are always accepted.
     #[must_use]
     pub fn new(
         snapshots: Arc<dyn SnapshotProvider>,
@@ -197,15 +197,15 @@ impl Gatekeeper {
     }
 }
 
-impl Gatekeeper {
+impl Authenticator {
     /// The reviewer of the tokens of a cluster, and the cluster's ID if it is remote. `None` if there is no reviewer.
     fn reviews_of(&self, cluster: &str, snapshot: &MeshSnapshot) -> Result<Option<Reviewers>, String> {
-        let meant = self.remotes.meant(cluster);
-        if cluster.is_empty() || snapshot.cluster == *cluster || snapshot.cluster == meant {
+        let cluster_id = self.remotes.resolve(cluster);
+        if cluster.is_empty() || snapshot.cluster == *cluster || snapshot.cluster == cluster_id {
             return Ok(self.reviews.clone().map(|reviews| (None, reviews)));
         }
         let of = |cluster: ClusterId| self.remotes.reviews(&cluster).map(|reviews| (Some(cluster), reviews));
-        let reviews = of(ClusterId::new(cluster)).or_else(|| of(meant));
+        let reviews = of(ClusterId::new(cluster)).or_else(|| of(cluster_id));
         if reviews.is_none() && self.reviews.is_some() {
             let cluster: String = cluster.chars().take(SHOWN).collect();
             return Err(format!("unknown cluster {cluster:?}"));
@@ -224,7 +224,7 @@ fn bearer(headers: &HeaderMap) -> Option<Result<&str, &'static str>> {
     Some(if token.len() > MAX_TOKEN { Err("it is too long") } else { Ok(token.trim()) })
 }
 
-impl fmt::Debug for Gatekeeper {
+impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gatekeeper")
             .field("jwt", &self.jwt.is_some())

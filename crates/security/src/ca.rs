@@ -112,8 +112,8 @@ impl AuthoritySwitch {
 }
 
 /// Sends a text if it differs from the last one.
-fn replace(told: &watch::Sender<Arc<str>>, text: &Arc<str>) {
-    told.send_if_modified(|known| {
+fn replace(sender: &watch::Sender<Arc<str>>, text: &Arc<str>) {
+    sender.send_if_modified(|known| {
         let differs = **known != **text;
         known.clone_from(text);
         differs

@@ -4,7 +4,7 @@
 //! root or intermediate (Secret, folder) ─▶ Authority ─┬▶ workloads' certificates (CreateCertificate)
 //!                                                     ├▶ the server's own certificate ─▶ TLS port
 //!                                                     └▶ roots (watch) ─▶ trust of the TLS port, ConfigMaps
-//! connection and headers ─▶ Gatekeeper (certificate, JWT, TokenReview, XFCC) ─▶ Caller
+//! connection and headers ─▶ Authenticator (certificate, JWT, TokenReview, XFCC) ─▶ Caller
 //! ```
 //!
 //! One [`ca::Authority`] is current at a time and is replaced as a whole; each signature uses the one that is current then. The types of

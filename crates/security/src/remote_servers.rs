@@ -54,7 +54,7 @@ impl RemoteServers {
 
     /// The cluster with this name or alias.
     #[must_use]
-    pub fn meant(&self, name: &str) -> ClusterId {
+    pub fn resolve(&self, name: &str) -> ClusterId {
         let name = ClusterId::new(name);
         self.aliases.get(&name).cloned().unwrap_or(name)
     }

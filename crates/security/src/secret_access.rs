@@ -45,8 +45,8 @@ impl AccessReviewer for ApiServer {
                 ..SubjectAccessReview::default()
             };
             let (params, reviews) = (PostParams::default(), self.reviews::<SubjectAccessReview>());
-            let asked = tokio::time::timeout(REVIEW_TIMEOUT, reviews.create(&params, &review)).await;
-            let answer = asked.map_err(|_| "timed out".to_owned())?.map_err(|error| error.to_string())?;
+            let result = tokio::time::timeout(REVIEW_TIMEOUT, reviews.create(&params, &review)).await;
+            let answer = result.map_err(|_| "timed out".to_owned())?.map_err(|error| error.to_string())?;
             Ok(answer.status.is_some_and(|status| status.allowed))
         })
     }

@@ -83,7 +83,7 @@ pub enum ServerCertificate {
     /// From the CA, for these names.
     Issued(Vec<String>),
     /// From files, which are reloaded when they change.
-    Given(GivenFiles),
+    Given(ConfiguredFiles),
     /// From a signer of Kubernetes.
     Requested(Box<ServerRequest>),
 }
@@ -101,7 +101,7 @@ pub struct ServerRequest {
 
 /// The files of a configured certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GivenFiles {
+pub struct ConfiguredFiles {
     /// The chain, leaf first.
     pub chain: PathBuf,
     /// The key.
@@ -216,7 +216,7 @@ impl Files {
     fn read(config: &ServingConfig) -> Self {
         let given = match &config.certificate {
             ServerCertificate::Issued(_) | ServerCertificate::Requested(_) => Vec::new(),
-            ServerCertificate::Given(GivenFiles { chain, key, roots }) => {
+            ServerCertificate::Given(ConfiguredFiles { chain, key, roots }) => {
                 [Some(chain), Some(key), roots.as_ref()].into_iter().flatten().collect()
             }
         };
@@ -289,9 +289,9 @@ impl Renewal {
             };
             let wait = match renewed {
                 Ok(served) => {
-                    roots.send_if_modified(|told| {
-                        let differs = *told != served.web.roots;
-                        told.clone_from(&served.web.roots);
+                    roots.send_if_modified(|current| {
+                        let differs = *current != served.web.roots;
+                        current.clone_from(&served.web.roots);
                         differs
                     });
                     sender.send_replace(served);
@@ -401,7 +401,7 @@ fn configure(
             ),
         }
     }
-    if let ServerCertificate::Given(GivenFiles { roots: Some(path), .. }) = &config.certificate {
+    if let ServerCertificate::Given(ConfiguredFiles { roots: Some(path), .. }) = &config.certificate {
         trusted.extend(files.certificates(path)?);
     }
     if let Some(held) = requested {
@@ -502,7 +502,7 @@ mod tests {
         };
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let given = GivenFiles { chain: path("tls.crt"), key: path("tls.key"), roots: Some(path("ca.crt")) };
+        let given = ConfiguredFiles { chain: path("tls.crt"), key: path("tls.key"), roots: Some(path("ca.crt")) };
         let config = ServingConfig {
             certificate: ServerCertificate::Given(given),
             further_roots: Vec::new(),

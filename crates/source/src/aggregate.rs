@@ -85,9 +85,9 @@ impl Merged {
         let known = holders.insert(source, object).is_some();
         let now = holders.first_key_value().map(|(_, object)| object.clone());
         if !known && holders.len() > 1 {
-            self.tell_duplicates(&name, batch);
+            self.send_duplicates(&name, batch);
         }
-        tell_change(&name, before, now, batch);
+        send_change(&name, before, now, batch);
     }
 
     /// Removes an object of a source.
@@ -101,13 +101,13 @@ impl Merged {
             self.holders.remove(name);
         }
         if was_duplicate {
-            self.tell_duplicates(name, batch);
+            self.send_duplicates(name, batch);
         }
-        tell_change(name, before, now, batch);
+        send_change(name, before, now, batch);
     }
 
     /// Sends the duplicate problems of an object for each source.
-    fn tell_duplicates(&self, name: &ObjectRef, batch: &mut Batch) {
+    fn send_duplicates(&self, name: &ObjectRef, batch: &mut Batch) {
         let holders = self.holders.get(name);
         let first = holders.and_then(|holders| holders.keys().next().copied());
         let holder = first.and_then(|first| self.names.get(first));
@@ -130,7 +130,7 @@ impl Merged {
 }
 
 /// Sends the change of the winning object, if any.
-fn tell_change(name: &ObjectRef, before: Option<AnyObject>, now: Option<AnyObject>, batch: &mut Batch) {
+fn send_change(name: &ObjectRef, before: Option<AnyObject>, now: Option<AnyObject>, batch: &mut Batch) {
     match (before, now) {
         (None, Some(now)) => batch.push(SourceEvent::Added(now)),
         (Some(before), Some(now)) if before.same_content(&now) => {}

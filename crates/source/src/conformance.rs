@@ -276,7 +276,7 @@ pub(super) async fn what_is_told_adds_up<S: SourceUnderTest>() {
                 }
             }
         }
-        listener.until_holds(&held).await;
+        listener.until_contains(&held).await;
         listener.expect_quiet("m").await;
     }
 }
@@ -292,7 +292,7 @@ impl<S: SourceUnderTest> Listener<S> {
     }
 
     /// Listens until these hosts are what is held.
-    async fn until_holds(&mut self, hosts: &BTreeMap<String, String>) {
+    async fn until_contains(&mut self, hosts: &BTreeMap<String, String>) {
         while self.hosts() != *hosts {
             self.next().await;
         }

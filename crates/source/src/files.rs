@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use super::{Batch, SourceError, SourceEvent};
 use index::Index;
-use scan::{Reading, Stamp, Walk};
+use scan::{FileMetadata, Reading, Walk};
 use slots::Contents;
 use watch::Watch;
 
@@ -121,7 +121,7 @@ struct Worker {
     watch: Option<Watch>,
     agenda: Agenda,
     /// Metadata of the files when last read.
-    stamps: BTreeMap<PathBuf, Stamp>,
+    stamps: BTreeMap<PathBuf, FileMetadata>,
     /// Unreadable directories and files.
     unreadable: BTreeSet<PathBuf>,
     /// The objects of the files.
@@ -161,7 +161,7 @@ impl Worker {
                 self.agenda.note_tree(now);
             }
             let mut due = self.agenda.take_due(now);
-            let looked = (due.walk || news.reload) && self.look_over(&mut due.files, news.reload);
+            let looked = (due.walk || news.reload) && self.scan_tree(&mut due.files, news.reload);
             for path in due.files {
                 self.apply(&path, now);
             }
@@ -177,11 +177,11 @@ impl Worker {
     }
 
     /// Scans the tree; schedules changed files, or `all`, for reading. Returns whether the scan succeeded.
-    fn look_over(&mut self, due: &mut Vec<PathBuf>, all: bool) -> bool {
+    fn scan_tree(&mut self, due: &mut Vec<PathBuf>, all: bool) -> bool {
         // Watch first, so that changes after the scan cause events.
         let deaf = self.listen().err();
         let walk = scan::walk(&self.root);
-        self.agenda.set_blind(deaf.is_some() || walk.is_err());
+        self.agenda.set_unwatched(deaf.is_some() || walk.is_err());
         let root: Arc<str> = Arc::from(self.root.display().to_string());
         let problem = match (&walk, deaf) {
             (Err(error), _) => Some(error.to_string()),
@@ -248,7 +248,7 @@ impl Worker {
         let (contents, hash) = match reading {
             Reading::Same => {
                 self.agenda.forget_loss(path);
-                self.index.set_vanishing(&file, false);
+                self.index.set_missing(&file, false);
                 self.stamps.extend(stamp.map(|stamp| (path.to_owned(), stamp)));
                 return;
             }
@@ -267,11 +267,11 @@ impl Worker {
             Reading::Gone | Reading::Changing => (None, None),
         };
         let loses = match &contents {
-            Some(contents) => contents.loses_of(&before),
+            Some(contents) => contents.has_deletions_since(&before),
             None => !before.slots.is_empty(),
         };
-        if loses && !self.agenda.may_lose(path, now) {
-            self.index.set_vanishing(&file, contents.is_none());
+        if loses && !self.agenda.may_delete(path, now) {
+            self.index.set_missing(&file, contents.is_none());
             return;
         }
         self.agenda.forget_loss(path);
@@ -281,7 +281,7 @@ impl Worker {
         };
         match contents {
             Some(contents) => self.index.put(&file, contents, hash),
-            None if self.index.holds(&file) => self.index.remove(&file),
+            None if self.index.contains(&file) => self.index.remove(&file),
             None => {}
         }
     }

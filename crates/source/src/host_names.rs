@@ -84,7 +84,10 @@ impl HostNames {
 /// The addresses of a host in both families, sorted, and their lifetime; `None` if no resolver responds for either.
 async fn resolve(resolvers: &[SocketAddr], host: &str) -> Option<(Vec<IpAddr>, Duration)> {
     let name = Name::from_ascii(format!("{}.", host.trim_end_matches('.'))).ok()?;
-    let (four, six) = tokio::join!(ask(resolvers, &name, RecordType::A), ask(resolvers, &name, RecordType::AAAA));
+    let (four, six) = tokio::join!(
+        query_resolvers(resolvers, &name, RecordType::A),
+        query_resolvers(resolvers, &name, RecordType::AAAA)
+    );
     if four.is_none() && six.is_none() {
         return None;
     }
@@ -116,7 +119,7 @@ fn lifetime_of(answer: &Message) -> Duration {
 }
 
 /// The response of the first resolver that has the host. A response such as NXDOMAIN is only used if no other resolver has it.
-async fn ask(resolvers: &[SocketAddr], name: &Name, kind: RecordType) -> Option<Message> {
+async fn query_resolvers(resolvers: &[SocketAddr], name: &Name, kind: RecordType) -> Option<Message> {
     let mut id = [0; 2];
     // The socket is used for this query only, so a forged response must match its port as well.
     let _ = aws_lc_rs::default_provider().secure_random.fill(&mut id);

@@ -36,7 +36,7 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of concurrent fetches: a user with many sources must not cause as many connections.
 const AT_ONCE: usize = 32;
 /// How long the first fetches may delay readiness: many sources may be slow or never respond.
-const FIRST_FETCHES: Duration = Duration::from_secs(30);
+const INITIAL_FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A change of the wanted keys.
 #[derive(Clone, Debug)]
@@ -149,22 +149,22 @@ impl KeyFetching {
         let mut complete = None;
         let mut synced = false;
         // Pending events wait here: the sender of demands also receives events, so a full channel must not block both.
-        let mut told: Batch = Vec::new();
+        let mut events: Batch = Vec::new();
         loop {
             for due in self.ring.take_due(Instant::now()) {
                 self.fetches.begin(due);
             }
-            let last = complete.map(|since: Instant| since + FIRST_FETCHES);
+            let last = complete.map(|since: Instant| since + INITIAL_FETCH_TIMEOUT);
             if !synced && last.is_some_and(|last| self.ring.all_tried() || last <= Instant::now()) {
                 synced = true;
-                told.push(SourceEvent::FullSync);
+                events.push(SourceEvent::FullSync);
             }
             let next = [self.ring.next_due(), last.filter(|_| !synced)].into_iter().flatten().min();
             let wait = next.map(|next| next.saturating_duration_since(Instant::now()));
             let news = tokio::select! {
-                room = out.reserve(), if !told.is_empty() => match room {
+                room = out.reserve(), if !events.is_empty() => match room {
                     Ok(room) => {
-                        room.send(std::mem::take(&mut told));
+                        room.send(std::mem::take(&mut events));
                         Vec::new()
                     }
                     Err(_) => return,
@@ -186,7 +186,7 @@ impl KeyFetching {
                 }
                 () = sleep(wait) => Vec::new(),
             };
-            told.extend(news.into_iter().map(|(source, keys)| SourceEvent::Keys(source, keys)));
+            events.extend(news.into_iter().map(|(source, keys)| SourceEvent::Keys(source, keys)));
         }
     }
 

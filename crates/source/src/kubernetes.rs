@@ -104,7 +104,7 @@ impl KubernetesSource {
                 kind: *kind,
                 paths: scope::versions(*kind).iter().map(|version| scope.path(*kind, version)).collect(),
                 selector: scope.selector(*kind),
-                optional: scope.does_without(*kind),
+                optional: scope.is_optional(*kind),
             };
             let reader = Reflector::new(
                 target,

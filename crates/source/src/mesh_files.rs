@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::files::{Agenda, Inbox, Signal, read_bytes, run_thread, signal_of};
-use super::mesh_text::{Parsed, Sound, parse_mesh_config, parse_mesh_networks};
+use super::mesh_text::{Parsed, Valid, parse_mesh_config, parse_mesh_networks};
 use super::problem::{Fault, FilePosition, Problem};
 use super::{Batch, SourceError, SourceEvent};
 use navarch_api::decode::Subject;
@@ -102,12 +102,12 @@ impl TextFile {
     }
 
     /// Whether it had content when it was last read.
-    fn held_something(&self) -> bool {
+    fn had_content(&self) -> bool {
         self.text.as_ref().is_some_and(|text| !text.trim().is_empty())
     }
 
     /// Reads the file; `None` if it is unchanged, or if missing content may come back.
-    fn look(&self, agenda: &mut Agenda, now: Instant) -> Option<FileRead> {
+    fn read_if_changed(&self, agenda: &mut Agenda, now: Instant) -> Option<FileRead> {
         let look = match read_bytes(&self.path).map(String::from_utf8) {
             Ok(Ok(text)) => FileRead::Text(text),
             Ok(Err(_)) => FileRead::Unreadable("is not UTF-8 text".to_owned()),
@@ -117,7 +117,7 @@ impl TextFile {
             FileRead::Text(text) => (self.text.as_ref() == Some(text), text.trim().is_empty()),
             FileRead::Unreadable(_) => (false, true),
         };
-        if empty && !same && self.held_something() && !agenda.may_lose(&self.path, now) {
+        if empty && !same && self.had_content() && !agenda.may_delete(&self.path, now) {
             return None;
         }
         agenda.forget_loss(&self.path);
@@ -138,7 +138,7 @@ impl TextFile {
                 self.text = Some(text);
                 self.is_broken = parsed.is_err();
                 match parsed {
-                    Ok(Sound { value, oddities }) => {
+                    Ok(Valid { value, oddities }) => {
                         batch.push(event(Arc::new(value)));
                         oddities
                     }
@@ -151,12 +151,12 @@ impl TextFile {
                 vec![(0, Fault::Unreadable(reason))]
             }
         };
-        batch.extend(self.tell(faults));
+        batch.extend(self.changed_problems(faults));
         batch
     }
 
     /// The event with the problems, if they differ from those sent before.
-    fn tell(&mut self, faults: Vec<(usize, Fault)>) -> Option<SourceEvent> {
+    fn changed_problems(&mut self, faults: Vec<(usize, Fault)>) -> Option<SourceEvent> {
         let file: Arc<str> = Arc::from(self.path.display().to_string());
         let problem = |(line, fault)| Problem {
             place: FilePosition { file: file.clone(), line },
@@ -207,7 +207,7 @@ impl Worker {
             let mut due = self.agenda.take_due(now);
             if due.walk || news.reload {
                 let deaf = self.listen().is_err();
-                self.agenda.set_blind(deaf);
+                self.agenda.set_unwatched(deaf);
                 due.files = self.files().map(|file| file.path.clone()).collect();
             }
             let mut batch = Batch::new();
@@ -269,12 +269,12 @@ impl Worker {
         let mut batch = Batch::new();
         let (agenda, base) = (&mut self.agenda, &self.base);
         if let Some(file) = self.mesh.as_mut().filter(|file| file.path == path)
-            && let Some(look) = file.look(agenda, now)
+            && let Some(look) = file.read_if_changed(agenda, now)
         {
             batch.extend(file.apply(look, |text| parse_mesh_config(base, text), SourceEvent::MeshConfig));
         }
         if let Some(file) = self.networks.as_mut().filter(|file| file.path == path)
-            && let Some(look) = file.look(agenda, now)
+            && let Some(look) = file.read_if_changed(agenda, now)
         {
             batch.extend(file.apply(look, parse_mesh_networks, SourceEvent::MeshNetworks));
         }

@@ -9,31 +9,31 @@ use navarch_api::validation::{Verdict, validate_mesh_config, validate_mesh_netwo
 use navarch_api::yaml::line_of;
 
 /// A valid value.
-pub(super) struct Sound<T> {
+pub(super) struct Valid<T> {
     pub(super) value: T,
     /// The warnings about the text.
     pub(super) oddities: Vec<(usize, Fault)>,
 }
 
 /// The value of a text, or all of its errors.
-pub(super) type Parsed<T> = Result<Sound<T>, Vec<TextError>>;
+pub(super) type Parsed<T> = Result<Valid<T>, Vec<TextError>>;
 
 /// Parses and validates mesh config.
 pub(super) fn parse_mesh_config(base: &MeshConfig, text: &str) -> Parsed<MeshConfig> {
     let typed = base.apply(text).map_err(|error| vec![error])?;
     let verdict = validate_mesh_config(&typed.value);
-    judge(text, typed, verdict)
+    valid_or_errors(text, typed, verdict)
 }
 
 /// Parses and validates mesh networks.
 pub(super) fn parse_mesh_networks(text: &str) -> Parsed<MeshNetworks> {
     let typed = MeshNetworks::parse(text).map_err(|error| vec![error])?;
     let verdict = validate_mesh_networks(&typed.value);
-    judge(text, typed, verdict)
+    valid_or_errors(text, typed, verdict)
 }
 
 /// Returns a valid value, or the errors with the lines of the text.
-fn judge<T>(text: &str, typed: Typed<T>, verdict: Verdict) -> Parsed<T> {
+fn valid_or_errors<T>(text: &str, typed: Typed<T>, verdict: Verdict) -> Parsed<T> {
     let place = |field: String, reason: String| TextError::in_field(text, FieldError::new(field, reason));
     if !verdict.is_valid() {
         return Err(verdict.errors.into_iter().map(|problem| place(problem.field, problem.message)).collect());
@@ -44,5 +44,5 @@ fn judge<T>(text: &str, typed: Typed<T>, verdict: Verdict) -> Parsed<T> {
         let error = place(problem.field, problem.message);
         (error.line, Fault::Warning(error.field))
     });
-    Ok(Sound { value: typed.value, oddities: unknown.chain(warnings).collect() })
+    Ok(Valid { value: typed.value, oddities: unknown.chain(warnings).collect() })
 }

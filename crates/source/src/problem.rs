@@ -48,7 +48,7 @@ pub enum Fault {
 }
 
 /// Maximum number of reported faults of one sort per object.
-const OF_ONE: usize = 10;
+const MAX_FAULTS_PER_SORT: usize = 10;
 
 /// The faults of an object: unknown fields, then errors, then warnings. Reports a few of each sort, and the number of the others.
 pub(super) fn faults_of(unknown_fields: Vec<String>, verdict: Verdict) -> Vec<Fault> {
@@ -68,7 +68,7 @@ fn add(
     what: &str,
     more: impl Fn(String) -> Fault,
 ) {
-    faults.extend(new.by_ref().take(OF_ONE));
+    faults.extend(new.by_ref().take(MAX_FAULTS_PER_SORT));
     if new.len() > 0 {
         faults.push(more(format!("and {} more {what}", new.len())));
     }

@@ -62,7 +62,7 @@ impl Entry {
     pub(super) const SWITCH: &'static str = SWITCH;
 
     /// Whether its hosts get addresses.
-    fn wants_addresses(&self) -> bool {
+    fn needs_addresses(&self) -> bool {
         let refused = self.switch.as_ref().is_some_and(|value| value.eq_ignore_ascii_case("false"));
         !refused && self.resolution != Resolution::None && self.addresses.is_empty()
     }
@@ -151,10 +151,10 @@ impl Allocation {
     /// The addresses that an entry's status should have, if they differ. They are allocated from then on.
     pub(super) fn plan(&mut self, name: &NamespacedName) -> Option<Vec<ServiceEntryAddress>> {
         let entry = self.entries.get(name)?.clone();
-        if !entry.wants_addresses() {
+        if !entry.needs_addresses() {
             return (!entry.given.is_empty()).then(|| self.grant(name, entry, Vec::new()));
         }
-        let lost = entry.given().any(|address| !self.holds(name, &entry, address));
+        let lost = entry.given().any(|address| !self.wins(name, &entry, address));
         let hosts = entry.wanted();
         let known: BTreeSet<&String> =
             entry.given.iter().filter(|address| parse(&address.value).is_some()).map(|address| &address.host).collect();
@@ -181,7 +181,7 @@ impl Allocation {
     }
 
     /// Whether the claim of `name` to an allocated address wins.
-    fn holds(&self, name: &NamespacedName, entry: &Entry, address: IpAddr) -> bool {
+    fn wins(&self, name: &NamespacedName, entry: &Entry, address: IpAddr) -> bool {
         let first = self.claims.get(&address).and_then(BTreeSet::first);
         first.is_none_or(|first| *first == Claim::Given(entry.created, name.clone()))
     }

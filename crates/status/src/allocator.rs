@@ -37,7 +37,7 @@ pub struct AddressAllocation {
 }
 
 /// The state of the cluster.
-struct World {
+struct ClusterState {
     namespaces: Namespaces,
     /// The entries and their addresses.
     allocation: Allocation,
@@ -47,7 +47,7 @@ struct World {
     complete: bool,
 }
 
-impl World {
+impl ClusterState {
     /// Applies an event about an entry.
     fn take(&mut self, event: Event<DynamicObject>) {
         match event {
@@ -88,7 +88,7 @@ impl AddressAllocation {
         let mut namespaces = namespaces::watch(&self.cluster);
         let entries = Api::<DynamicObject>::all_with(self.cluster.0.clone(), &resource());
         let mut entries = std::pin::pin!(watcher(entries, watcher::Config::default()).default_backoff());
-        let mut world = World {
+        let mut cluster_state = ClusterState {
             namespaces: Namespaces::default(),
             allocation: Allocation::new(self.ranges),
             listed: BTreeSet::new(),
@@ -101,13 +101,13 @@ impl AddressAllocation {
                 () = stop.cancelled() => return,
                 event = namespaces.next() => match event {
                     Some(event) => {
-                        let due = world.namespaces.take(event);
-                        world.due_in(|name| due.iter().any(|due| due == name));
+                        let due = cluster_state.namespaces.take(event);
+                        cluster_state.due_in(|name| due.iter().any(|due| due == name));
                     }
                     None => return,
                 },
                 event = entries.next() => match event {
-                    Some(Ok(event)) => world.take(event),
+                    Some(Ok(event)) => cluster_state.take(event),
                     // Without the CustomResourceDefinition there are no objects; the watch keeps retrying.
                     Some(Err(error)) => tracing::debug!(error = %InWords(&error), "failed to watch ServiceEntries"),
                     None => return,
@@ -115,37 +115,37 @@ impl AddressAllocation {
                 Ok(()) = self.scope.changed() => {}
                 () = tokio::time::sleep(RETRY), if failed => {}
             }
-            if world.complete && world.namespaces.complete {
+            if cluster_state.complete && cluster_state.namespaces.complete {
                 let scope = self.scope.borrow_and_update().clone();
                 // The scope may have changed together with the event.
                 if last.as_ref() != Some(&scope) {
-                    world.due_in(|_| true);
+                    cluster_state.due_in(|_| true);
                     last = Some(scope.clone());
                 }
                 failed = tokio::select! {
                     () = stop.cancelled() => return,
-                    failed = self.settle(&mut world, &scope) => failed,
+                    failed = self.settle(&mut cluster_state, &scope) => failed,
                 };
             }
         }
     }
 
     /// Writes the scheduled entries; returns whether a write must be retried.
-    async fn settle(&self, world: &mut World, scope: &NamespaceScope) -> bool {
+    async fn settle(&self, cluster_state: &mut ClusterState, scope: &NamespaceScope) -> bool {
         let mut failed = false;
-        for name in world.allocation.take_due() {
-            if !world.namespaces.counts(name.namespace.as_str(), scope) {
+        for name in cluster_state.allocation.take_due() {
+            if !cluster_state.namespaces.counts(name.namespace.as_str(), scope) {
                 continue;
             }
-            let Some(before) = world.allocation.entry(&name).cloned() else {
+            let Some(before) = cluster_state.allocation.entry(&name).cloned() else {
                 continue;
             };
-            let Some(granted) = world.allocation.plan(&name) else {
+            let Some(granted) = cluster_state.allocation.plan(&name) else {
                 continue;
             };
             if let Err(error) = self.write(&name, &before, &granted).await {
                 // The planned addresses are released; the current version decides what to do, here or through the watch.
-                world.allocation.put(name.clone(), before);
+                cluster_state.allocation.put(name.clone(), before);
                 if is_stale(&error) {
                     tracing::debug!(ns = %name.namespace, name = %name.name, error = %InWords(&error), "ServiceEntry changed concurrently; retrying");
                 } else {

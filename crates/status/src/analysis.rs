@@ -134,7 +134,7 @@ impl Analysis {
                     pending = None;
                     let written = tokio::select! {
                         () = stop.cancelled() => return,
-                        written = self.look(&mut standing) => written,
+                        written = self.analyze(&mut standing) => written,
                     };
                     if !written {
                         Pending::note(&mut pending, Instant::now());
@@ -169,7 +169,7 @@ impl Analysis {
     }
 
     /// Analyzes the changes, and writes the findings. Returns whether all were written or cannot be written at all.
-    async fn look(&mut self, standing: &mut AnalysisState) -> bool {
+    async fn analyze(&mut self, standing: &mut AnalysisState) -> bool {
         let changed = Arc::make_mut(&mut standing.objects).take_changed();
         let (mesh, scope) = (self.mesh.borrow_and_update().clone(), self.scope.borrow_and_update().clone());
         let (objects, mut found) = (Arc::clone(&standing.objects), std::mem::take(&mut standing.found));
@@ -182,12 +182,12 @@ impl Analysis {
         match looked.await {
             Ok((found, messages, due)) => {
                 standing.found = found;
-                tell(&mut standing.logged, &messages);
+                log_messages(&mut standing.logged, &messages);
                 let failures: Vec<_> =
                     stream::iter(due).map(|due| self.write(due)).buffer_unordered(AT_ONCE).collect().await;
                 let mut is_done = true;
                 for failure in failures.into_iter().filter_map(Result::err) {
-                    is_done &= tell_of(&mut standing.unwritten, &failure);
+                    is_done &= log_failure(&mut standing.unwritten, &failure);
                 }
                 is_done
             }
@@ -212,7 +212,7 @@ impl Analysis {
 }
 
 /// Logs a failed write; returns whether it need not be retried before a change.
-fn tell_of(unwritten: &mut BTreeSet<Kind>, failure: &Failure) -> bool {
+fn log_failure(unwritten: &mut BTreeSet<Kind>, failure: &Failure) -> bool {
     let Failure { key, error } = failure;
     let (kind, ns, name, said) = (key.kind.as_str(), &key.namespace, &key.name, InWords(error));
     if is_stale(error) {
@@ -257,7 +257,7 @@ fn due(objects: &Objects, scope: &NamespaceScope, messages: &[Message]) -> Vec<S
 }
 
 /// Logs new findings and resolved ones.
-fn tell(logged: &mut BTreeSet<String>, messages: &[Message]) {
+fn log_messages(logged: &mut BTreeSet<String>, messages: &[Message]) {
     let grave = messages.iter().filter(|message| message.level() <= Level::Warning).take(MAX_LOGGED);
     let now: BTreeSet<_> = grave.map(ToString::to_string).collect();
     for finding in now.difference(logged) {

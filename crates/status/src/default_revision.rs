@@ -17,7 +17,7 @@ use navarch_kubernetes::InWords;
 /// The name of the webhook configuration for pods without a revision: its revision is the default one.
 pub(crate) const DEFAULT_TAG: &str = "istio-revision-tag-default";
 /// In this namespace, webhook configurations have plain names; in others, the namespace is a suffix.
-const HOME: &str = "istio-system";
+const UNSUFFIXED_NAMESPACE: &str = "istio-system";
 /// The label of a revision or tag.
 pub(crate) const REVISION: &str = "istio.io/rev";
 /// The label that names the tag of a webhook or a Service.
@@ -33,11 +33,11 @@ pub struct DefaultRevision {
 }
 
 impl DefaultRevision {
-    /// Sends the default revision to `told`, empty if there is none, until `stop` is cancelled.
-    pub async fn run(self, told: watch::Sender<String>, stop: CancellationToken) {
+    /// Sends the default revision to `sender`, empty if there is none, until `stop` is cancelled.
+    pub async fn run(self, sender: watch::Sender<String>, stop: CancellationToken) {
         let webhooks = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(self.cluster.0);
         let name = match self.namespace.as_str() {
-            "" | HOME => DEFAULT_TAG.to_owned(),
+            "" | UNSUFFIXED_NAMESPACE => DEFAULT_TAG.to_owned(),
             namespace => format!("{DEFAULT_TAG}-{namespace}"),
         };
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
@@ -63,7 +63,7 @@ impl DefaultRevision {
                 None => return,
             };
             found.clone_from(&now);
-            told.send_if_modified(|told| std::mem::replace(told, now.clone()) != now);
+            sender.send_if_modified(|sender| std::mem::replace(sender, now.clone()) != now);
         }
     }
 }

@@ -166,7 +166,7 @@ impl Election {
 
     /// Reads the lock once, and acquires or renews it if allowed. Returns whether it is held.
     async fn attempt(&self, seen: &mut Option<ObservedLock>) -> bool {
-        match timeout(self.timing.deadline() / 2, self.try_hold(seen)).await {
+        match timeout(self.timing.deadline() / 2, self.try_lock(seen)).await {
             Ok(Ok(held)) => held,
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
                 tracing::debug!(lock = %self.name, "lost the race for the leader lock");
@@ -189,7 +189,7 @@ impl Election {
     }
 
     /// As [`attempt`](Self::attempt), with the error.
-    async fn try_hold(&self, seen: &mut Option<ObservedLock>) -> Result<bool, kube::Error> {
+    async fn try_lock(&self, seen: &mut Option<ObservedLock>) -> Result<bool, kube::Error> {
         let (scope, ttl) = (self.lock.scope(), self.timing.ttl);
         let hold = |before: Option<&Record>| self.candidate.hold(scope, before, ttl, jiff::Timestamp::now());
         let Some(object) = self.objects.get(&self.name).await? else {

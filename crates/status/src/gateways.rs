@@ -6,10 +6,11 @@
 //!   templates of injection, ConfigMaps
 //! ```
 //!
-//! The objects of a Gateway are a pure function of the state ([`World::plan`]). The Gateway owns them, so that Kubernetes deletes them
+//! The objects of a Gateway are a pure function of the state ([`ClusterState::plan`]). The Gateway owns them, so that Kubernetes deletes them
 //! with it. An object of the same name without the label of these controllers is foreign, and never written.
 
 mod classes;
+mod cluster_state;
 mod deployments;
 mod gateway_classes;
 mod listener_sets;
@@ -19,17 +20,16 @@ mod overlays;
 mod ports;
 mod settings;
 mod watches;
-mod world;
 mod writer;
 
 pub use classes::ClassInfo;
+pub use cluster_state::{ClusterState, Plan};
 pub use deployments::GatewayDeployments;
 pub use gateway_classes::GatewayClasses;
 pub use objects::{Deployed, ObjectsError, objects};
 pub use settings::GatewayControllerSettings;
 pub use watches::{DeployedKind, Source};
 pub(crate) use watches::{SourceEvents, metadata_events, resource};
-pub use world::{Plan, World};
 
 /// The group and version of the watched kinds.
 const GATEWAY_API: (&str, &str) = ("gateway.networking.k8s.io", "v1");

@@ -59,7 +59,7 @@ struct Pool {
 
 /// The state of the cluster.
 #[derive(Debug, Default)]
-struct World {
+struct ClusterState {
     /// The pools with a parent Gateway.
     pools: BTreeMap<NamespacedName, Pool>,
     /// The pools of an unfinished list.
@@ -79,7 +79,7 @@ impl Pool {
     }
 }
 
-impl World {
+impl ClusterState {
     /// Applies an event about a pool.
     fn take_pool(&mut self, event: Event<DynamicObject>, now: Instant) {
         match event {
@@ -159,28 +159,28 @@ impl InferencePoolServices {
         let mut pools = watch(Api::<DynamicObject>::all_with(client.clone(), &kind), Config::default());
         let labels = Config::default().labels(&format!("{SEMANTICS_LABEL}={POOL_SEMANTICS}"));
         let mut services = watch(Api::<PartialObjectMeta<Service>>::all(client.clone()), labels);
-        let mut world = World::default();
+        let mut cluster_state = ClusterState::default();
         loop {
-            let next = world.next();
+            let next = cluster_state.next();
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(event) = pools.next() => match event {
-                    Ok(event) => world.take_pool(event, Instant::now()),
+                    Ok(event) => cluster_state.take_pool(event, Instant::now()),
                     Err(error) => warn(&error, "InferencePools"),
                 },
                 Some(event) = services.next() => match event {
-                    Ok(event) => world.take_service(event, Instant::now()),
+                    Ok(event) => cluster_state.take_service(event, Instant::now()),
                     Err(error) => warn(&error, "Services of InferencePools"),
                 },
-                () = self.responsibility.changed() => world.all_due(Instant::now()),
+                () = self.responsibility.changed() => cluster_state.all_due(Instant::now()),
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
-                    for name in world.take_due(Instant::now()) {
-                        let Some(wanted) = world.pools.get(&name).and_then(|pool| self.wanted(&name, pool)) else { continue };
+                    for name in cluster_state.take_due(Instant::now()) {
+                        let Some(wanted) = cluster_state.pools.get(&name).and_then(|pool| self.wanted(&name, pool)) else { continue };
                         let outcome = tokio::select! {
                             () = stop.cancelled() => return,
                             outcome = self.apply(&name, wanted) => outcome,
                         };
-                        note(&mut world, name, outcome);
+                        note(&mut cluster_state, name, outcome);
                     }
                 }
             }
@@ -221,11 +221,11 @@ where
 }
 
 /// Records the outcome for a pool.
-fn note(world: &mut World, pool: NamespacedName, outcome: Result<Option<String>, kube::Error>) {
+fn note(cluster_state: &mut ClusterState, pool: NamespacedName, outcome: Result<Option<String>, kube::Error>) {
     match outcome {
         Ok(Some(version)) => {
             tracing::debug!(%pool, "applied the Service of an InferencePool");
-            world.applied.insert(pool, version);
+            cluster_state.applied.insert(pool, version);
         }
         Ok(None) => {
             let service = pool_service_name(&pool.name);
@@ -235,7 +235,7 @@ fn note(world: &mut World, pool: NamespacedName, outcome: Result<Option<String>,
             if !is_stale(&error) {
                 tracing::warn!(%pool, error = %InWords(&error), "failed to apply the Service of an InferencePool");
             }
-            world.due.insert(pool, Instant::now() + RETRY);
+            cluster_state.due.insert(pool, Instant::now() + RETRY);
         }
     }
 }
@@ -349,14 +349,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_pool_is_due_when_a_gateway_leads_to_it_and_when_it_or_its_service_changes() {
-        let (mut world, now) = (World::default(), Instant::now());
+        let (mut cluster_state, now) = (ClusterState::default(), Instant::now());
         let mut due_after = |event: Result<Event<DynamicObject>, Event<PartialObjectMeta<Service>>>, applied: &str| {
             match event {
-                Ok(event) => world.take_pool(event, now),
-                Err(event) => world.take_service(event, now),
+                Ok(event) => cluster_state.take_pool(event, now),
+                Err(event) => cluster_state.take_service(event, now),
             }
-            let due = world.take_due(now);
-            due.iter().for_each(|name| _ = world.applied.insert(name.clone(), applied.to_owned()));
+            let due = cluster_state.take_due(now);
+            due.iter().for_each(|name| _ = cluster_state.applied.insert(name.clone(), applied.to_owned()));
             due.len()
         };
         assert_eq!(due_after(Ok(Event::Apply(pool(&[], 8000))), "1"), 0, "no Gateway leads to it");
@@ -373,9 +373,9 @@ mod tests {
 
     #[test]
     fn the_service_is_istiods() {
-        let mut world = World::default();
-        world.put(&pool(&[ISTIO_GROUP], 8000), Instant::now());
-        let (name, pool) = world.pools.first_key_value().unwrap();
+        let mut cluster_state = ClusterState::default();
+        cluster_state.put(&pool(&[ISTIO_GROUP], 8000), Instant::now());
+        let (name, pool) = cluster_state.pools.first_key_value().unwrap();
         let expected = json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {

@@ -76,7 +76,7 @@ pub use ingress::{IngressAddress, IngressAddresses, IngressStatus};
 pub use lock::Lock;
 pub use namespaces::NamespaceScope;
 pub use object_reports::{ObjectReport, ObjectReports, ReportedCondition, ReportedObjects};
-pub use object_status::{ObjectStatuses, Share, WantedStatus, WantedStatuses, status_correction};
+pub use object_status::{DesiredStatus, DesiredStatuses, ObjectStatuses, Share, status_correction};
 pub use reconciled::Progress;
 pub use registration::{
     Claim, KnownObjects, Registered, Registrar, RegistrationConfig, RegistrationError, RegistrationMetrics, Workload,
@@ -84,7 +84,7 @@ pub use registration::{
 };
 pub use reporter::Reporter;
 pub use revisions::{OwnObjects, Responsibility, RevisionObjects};
-pub use rollout_store::{KeptRollout, KeptState, RolloutStore, StoreError};
+pub use rollout_store::{KeptRollout, RolloutStore, SharedState, StoreError};
 pub use root_certificates::{REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates};
 pub use service_exports::{ServiceExports, StaysLocal};
 pub use unready::{Missing, UnreadyEvents};

@@ -105,10 +105,10 @@ pub(super) fn name(object: &DynamicObject) -> NamespacedName {
 pub(super) struct Index(BTreeMap<NamespacedName, BTreeSet<NamespacedName>>);
 
 impl Index {
-    /// Changes the reference of `who` from `before` to `now`.
+    /// Changes the reference of `name` from `before` to `now`.
     pub(super) fn change(
         &mut self,
-        who: &NamespacedName,
+        name: &NamespacedName,
         before: Option<&NamespacedName>,
         now: Option<&NamespacedName>,
     ) {
@@ -118,13 +118,13 @@ impl Index {
         if let Some(before) = before
             && let Some(all) = self.0.get_mut(before)
         {
-            all.remove(who);
+            all.remove(name);
             if all.is_empty() {
                 self.0.remove(before);
             }
         }
         if let Some(now) = now {
-            self.0.entry(now.clone()).or_default().insert(who.clone());
+            self.0.entry(now.clone()).or_default().insert(name.clone());
         }
     }
 

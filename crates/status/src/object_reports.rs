@@ -103,10 +103,10 @@ impl ObjectReports {
     /// Runs until `stop` is cancelled. Failed writes are logged and retried.
     pub async fn run(mut self, stop: CancellationToken) {
         let events = Events { cluster: self.cluster.clone(), identity: self.identity.clone() };
-        let mut told = WrittenReports::default();
+        let mut written = WrittenReports::default();
         loop {
             let now = self.reported.borrow_and_update().clone();
-            let are_all_told = self.tell_all(&events, &now, &mut told).await;
+            let are_all_told = self.write_all(&events, &now, &mut written).await;
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = self.reported.changed() => if changed.is_err() { return },
@@ -116,36 +116,36 @@ impl ObjectReports {
     }
 
     /// Writes the reports that have changed. Returns whether all writes succeeded.
-    async fn tell_all(
+    async fn write_all(
         &self,
         events: &Events,
         now: &BTreeMap<ObjectRef, ObjectReport>,
-        told: &mut WrittenReports,
+        written: &mut WrittenReports,
     ) -> bool {
         let mut are_all_told = true;
         for (name, report) in now {
-            if told.conditions.get(name) == Some(report) {
+            if written.conditions.get(name) == Some(report) {
                 continue;
             }
-            let warns = told.events.get(name) != Some(report);
-            match self.tell(events, name, (Some(report), warns)).await {
+            let warns = written.events.get(name) != Some(report);
+            match self.write_report(events, name, (Some(report), warns)).await {
                 Ok(is_there) => {
-                    told.events.insert(name.clone(), report.clone());
+                    written.events.insert(name.clone(), report.clone());
                     // A route without parents has no place for the condition yet.
                     are_all_told &= is_there;
                     if is_there {
-                        told.conditions.insert(name.clone(), report.clone());
+                        written.conditions.insert(name.clone(), report.clone());
                     }
                 }
                 Err(error) => are_all_told = failed(name, &error),
             }
         }
-        let gone: Vec<ObjectRef> = told.events.keys().filter(|name| !now.contains_key(*name)).cloned().collect();
+        let gone: Vec<ObjectRef> = written.events.keys().filter(|name| !now.contains_key(*name)).cloned().collect();
         for name in gone {
-            match self.tell(events, &name, (None, false)).await {
+            match self.write_report(events, &name, (None, false)).await {
                 Ok(_) => {
-                    told.conditions.remove(&name);
-                    told.events.remove(&name);
+                    written.conditions.remove(&name);
+                    written.events.remove(&name);
                 }
                 Err(error) => are_all_told = failed(&name, &error),
             }
@@ -155,7 +155,7 @@ impl ObjectReports {
 
     /// Writes the condition of one object or clears it, and creates a warning Event if wanted. Returns whether the object has a
     /// place for the condition.
-    async fn tell(
+    async fn write_report(
         &self,
         events: &Events,
         name: &ObjectRef,
@@ -248,7 +248,7 @@ fn is_route(kind: Kind) -> bool {
 /// The corrected conditions of the parents in the entries of a controller, each with its path in the status; `None` if it has no entries.
 fn parents_corrections(
     status: Option<&Value>,
-    told: (ReportedCondition, Option<&ObjectReport>),
+    report: (ReportedCondition, Option<&ObjectReport>),
     now: &str,
     controller: &str,
 ) -> Option<Vec<(String, Vec<Value>)>> {
@@ -256,7 +256,7 @@ fn parents_corrections(
     let ours = |(_, entry): &(usize, &Value)| entry.get("controllerName").is_some_and(|name| name == controller);
     let parents: Vec<(usize, &Value)> = parents.into_iter().flatten().enumerate().filter(ours).collect();
     let correct = |(at, entry): (usize, &Value)| {
-        let mut conditions = correction(Some(entry), told, now)?;
+        let mut conditions = correction(Some(entry), report, now)?;
         // The schema of these conditions has no time besides `lastTransitionTime`.
         for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
             condition.remove("lastProbeTime");

@@ -35,10 +35,10 @@ const AT_ONCE: usize = 8;
 const EVENTS_AT_ONCE: usize = 256;
 
 /// The wanted status of each object, without the transition times of conditions.
-pub type WantedStatuses = OrdMap<ObjectRef, WantedStatus>;
+pub type DesiredStatuses = OrdMap<ObjectRef, DesiredStatus>;
 
 /// The wanted status of an object: a JSON object as text, which is parsed when it is written.
-pub type WantedStatus = Bytes;
+pub type DesiredStatus = Bytes;
 
 /// Writes statuses.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub struct ObjectStatuses {
     /// The client of the API server.
     pub cluster: Cluster,
     /// The wanted statuses.
-    pub wanted: watch::Receiver<WantedStatuses>,
+    pub wanted: watch::Receiver<DesiredStatuses>,
     /// The controllers whose entries are written; other entries are kept.
     pub controllers: Vec<String>,
     /// How much of the status is written.
@@ -69,7 +69,7 @@ impl ObjectStatuses {
         let mut live = Live::default();
         let mut watched: BTreeSet<Kind> = BTreeSet::new();
         let mut events = SelectAll::new();
-        let mut wanted = WantedStatuses::new();
+        let mut wanted = DesiredStatuses::new();
         let mut pace = Pace::default();
         let mut under_way = FuturesUnordered::new();
         self.wanted.mark_changed();
@@ -113,7 +113,7 @@ impl ObjectStatuses {
     }
 
     /// The write for an object, if one is needed.
-    fn write_of(&self, object: ObjectRef, wanted: &WantedStatuses, live: &Live) -> Option<Write> {
+    fn write_of(&self, object: ObjectRef, wanted: &DesiredStatuses, live: &Live) -> Option<Write> {
         let seen = live.get(&object)?;
         if !self.responsibility.has(object.name.namespace.as_str(), seen.revision.as_deref()) {
             return None;
@@ -167,7 +167,7 @@ async fn write_status(cluster: Cluster, write: Write) -> (ObjectRef, Outcome) {
 }
 
 /// The objects whose wanted statuses differ. The cost is proportional to the difference.
-fn changed_between(before: &WantedStatuses, now: &WantedStatuses) -> Vec<ObjectRef> {
+fn changed_between(before: &DesiredStatuses, now: &DesiredStatuses) -> Vec<ObjectRef> {
     before
         .diff(now)
         .map(|item| match item {

@@ -210,8 +210,8 @@ impl Registrar {
             here.streams += 1;
             here.at = here.at.max(at);
         }
-        let (reports, told) = watch::channel(None);
-        self.0.tasks.spawn(self.clone().follow(workload, told));
+        let (reports, health) = watch::channel(None);
+        self.0.tasks.spawn(self.clone().follow(workload, health));
         Ok(Some(Registered { reports }))
     }
 
@@ -226,7 +226,7 @@ impl Registrar {
             return Ok(false);
         }
         let write = async {
-            let turn = self.0.turns.take(workload.payer()).await;
+            let turn = self.0.turns.take(workload.rate_limit_key()).await;
             let _turn = turn.map_err(|_| RegistrationError::Crowded(name.clone()))?;
             self.write_connected(workload, at).await
         };
@@ -242,14 +242,14 @@ impl Registrar {
 
     /// Follows a stream to its end, and then cleans up its entry.
     async fn follow(self, workload: Workload, mut told: watch::Receiver<Option<(WorkloadHealth, Timestamp)>>) {
-        let (name, payer) = (workload.entry(), workload.payer());
+        let (name, payer) = (workload.entry(), workload.rate_limit_key());
         while told.changed().await.is_ok() {
             let report = told.borrow_and_update().clone();
             if let Some((health, at)) = report.filter(|_| self.0.config.tells_health) {
                 // A newer report replaces an older one that could not be written.
                 tokio::select! {
                     biased;
-                    () = self.insist((&name, &payer), || self.write_health(&name, &health, at)) => {}
+                    () = self.retry_until_success((&name, &payer), || self.write_health(&name, &health, at)) => {}
                     newer = told.changed() => if newer.is_err() { break } else { told.mark_changed() },
                 }
                 if !pause(&mut told).await {
@@ -257,18 +257,18 @@ impl Registrar {
                 }
             }
         }
-        let Some(at) = self.leave(&name) else { return };
+        let Some(at) = self.remove_stream(&name) else { return };
         let now = Timestamp::now();
-        self.insist((&name, &payer), || self.write_disconnected(&workload, at, now)).await;
+        self.retry_until_success((&name, &payer), || self.write_disconnected(&workload, at, now)).await;
         tokio::select! {
             () = tokio::time::sleep(self.0.config.grace) => {}
             () = self.0.stop.cancelled() => return,
         }
-        self.insist((&name, &payer), || self.clean(&name)).await;
+        self.retry_until_success((&name, &payer), || self.clean(&name)).await;
     }
 
     /// Removes a stream. If it was the workload's last one, returns when its newest stream began.
-    fn leave(&self, name: &NamespacedName) -> Option<Timestamp> {
+    fn remove_stream(&self, name: &NamespacedName) -> Option<Timestamp> {
         let mut present = self.0.present.lock();
         let here = present.get_mut(name)?;
         here.streams = here.streams.saturating_sub(1);
@@ -279,7 +279,7 @@ impl Registrar {
     }
 
     /// Retries an operation until it succeeds; only once during shutdown.
-    async fn insist<F: Future<Output = Result<(), kube::Error>>>(
+    async fn retry_until_success<F: Future<Output = Result<(), kube::Error>>>(
         &self,
         (name, payer): (&NamespacedName, &NamespacedName),
         act: impl Fn() -> F,
@@ -379,7 +379,7 @@ impl Registrar {
             return Ok(());
         }
         match entry_state::with_health(entry.data.get("status"), health, at) {
-            Some(conditions) => entries::tell(&self.0.cluster, name, &entry, &conditions).await,
+            Some(conditions) => entries::write_conditions(&self.0.cluster, name, &entry, &conditions).await,
             None => Ok(()),
         }
     }
@@ -392,20 +392,20 @@ impl std::fmt::Debug for Inner {
 }
 
 /// Waits between reports, so that a flapping proxy causes few writes. False if there will be no more reports.
-async fn pause(told: &mut watch::Receiver<Option<(WorkloadHealth, Timestamp)>>) -> bool {
+async fn pause(health: &mut watch::Receiver<Option<(WorkloadHealth, Timestamp)>>) -> bool {
     let end = tokio::time::Instant::now() + REPORTS;
-    let mut has_more = told.has_changed().unwrap_or(true);
+    let mut has_more = health.has_changed().unwrap_or(true);
     loop {
         tokio::select! {
             () = tokio::time::sleep_until(end) => break,
-            newer = told.changed() => match newer {
+            newer = health.changed() => match newer {
                 Ok(()) => has_more = true,
                 Err(_) => return false,
             },
         }
     }
     if has_more {
-        told.mark_changed();
+        health.mark_changed();
     }
     true
 }

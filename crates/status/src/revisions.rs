@@ -81,8 +81,8 @@ struct Known {
 }
 
 impl RevisionObjects {
-    /// Sends the objects of the revision to `told` once they are known and when they change, until `stop` is cancelled.
-    pub async fn run(self, told: watch::Sender<Option<Arc<OwnObjects>>>, stop: CancellationToken) {
+    /// Sends the objects of the revision to `sender` once they are known and when they change, until `stop` is cancelled.
+    pub async fn run(self, sender: watch::Sender<Option<Arc<OwnObjects>>>, stop: CancellationToken) {
         let mut events: SelectAll<_> = watches(&self.cluster, &self.namespace, |source| source).into_iter().collect();
         let revision = if self.revision.is_empty() { "default" } else { &self.revision };
         let mut known = Known::default();
@@ -96,10 +96,10 @@ impl RevisionObjects {
             };
             known.hear(source, event);
             let now = known.own(revision).map(Arc::new);
-            told.send_if_modified(|told| {
-                let is_new = now.is_some() && *told != now;
+            sender.send_if_modified(|sender| {
+                let is_new = now.is_some() && *sender != now;
                 if is_new {
-                    *told = now;
+                    *sender = now;
                 }
                 is_new
             });
@@ -117,7 +117,7 @@ impl OwnObjects {
                 known.take(source, Event::Apply(object));
             }
         }
-        known.own_so_far(revision)
+        known.current_objects(revision)
     }
 
     /// Whether an object with this label `istio.io/rev` in a namespace (empty if cluster-scoped) belongs to the revision.
@@ -202,11 +202,11 @@ impl Known {
 
     /// The objects of a revision; `None` until all sources are read.
     fn own(&self, revision: &str) -> Option<OwnObjects> {
-        (self.tags.are_complete() && self.namespaces.is_complete()).then(|| self.own_so_far(revision))
+        (self.tags.are_complete() && self.namespaces.is_complete()).then(|| self.current_objects(revision))
     }
 
     /// The objects of a revision according to the current state.
-    fn own_so_far(&self, revision: &str) -> OwnObjects {
+    fn current_objects(&self, revision: &str) -> OwnObjects {
         let namespaces = self.namespaces.iter().map(|(name, named)| (name.name.clone(), named.clone()));
         OwnObjects {
             names: self.tags.names_of(revision),

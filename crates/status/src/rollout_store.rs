@@ -32,7 +32,7 @@ const MAX_CONFIG_MAPS: u32 = 1_024;
 /// The shared state of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "state")]
-pub enum KeptState {
+pub enum SharedState {
     /// It is at a stage, from 0.
     Stage {
         /// The index of the stage.
@@ -60,7 +60,7 @@ pub struct KeptRollout {
     /// The previous version; `None` if there was none.
     pub before: Option<AnyObject>,
     /// Its state.
-    pub state: KeptState,
+    pub state: SharedState,
     /// Replicas with proxies that have not acknowledged the stage, each with the time of its report.
     pub waits: BTreeMap<String, Timestamp>,
     /// The `resourceVersion` of the ConfigMap; `None` if there is none yet.
@@ -106,7 +106,7 @@ impl KeptRollout {
     #[must_use]
     pub fn is_waited_for(&self, replica: &str, now: Timestamp, within: Duration) -> bool {
         let is_fresh = |at: &Timestamp| now.duration_since(*at).unsigned_abs() < within;
-        self.waits.iter().any(|(who, at)| who != replica && is_fresh(at))
+        self.waits.iter().any(|(other, at)| other != replica && is_fresh(at))
     }
 }
 
@@ -227,9 +227,9 @@ mod tests {
     fn a_stored_rollout_decodes_to_the_same() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         for (before, state) in [
-            (Some(rule("old")), KeptState::Stage { at: 1, paused: true }),
-            (None, KeptState::Stopped { reason: "no".to_owned() }),
-            (None, KeptState::Complete { since: now }),
+            (Some(rule("old")), SharedState::Stage { at: 1, paused: true }),
+            (None, SharedState::Stopped { reason: "no".to_owned() }),
+            (None, SharedState::Complete { since: now }),
         ] {
             let waits = [("istiod-1".to_owned(), now)].into();
             let kept = KeptRollout { new: rule("new"), before, state, waits, version: Some("7".to_owned()) };

@@ -167,7 +167,7 @@ impl RootCertificates {
         let write = |namespace: String| async move {
             match self.write(&namespace, roots).await {
                 Ok(()) => None,
-                Err(kube::Error::Api(status)) if is_for_good(&status) => {
+                Err(kube::Error::Api(status)) if is_permanent(&status) => {
                     tracing::debug!(ns = %namespace, %status, "skipped writing the ConfigMap with the root certificates");
                     None
                 }
@@ -203,7 +203,7 @@ impl RootCertificates {
 
 /// Whether a retry is pointless before a change: the namespace does not exist (404), or another writer has just changed the object
 /// (409), which the watch will report. A forbidden write may be allowed later.
-fn is_for_good(status: &kube::core::Status) -> bool {
+fn is_permanent(status: &kube::core::Status) -> bool {
     matches!(status.code, 404 | 409)
 }
 

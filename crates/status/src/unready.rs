@@ -60,11 +60,11 @@ impl EventHistory {
             return None;
         };
         let since = *self.since.get_or_insert(now);
-        let is_told = self.last.as_ref().is_some_and(|(at, said)| {
+        let is_repeated = self.last.as_ref().is_some_and(|(at, said)| {
             let wait = if *said == missing { REPEAT_INTERVAL } else { MIN_INTERVAL };
             now.duration_since(*at) < wait
         });
-        if is_told || now.duration_since(since) < DELAY {
+        if is_repeated || now.duration_since(since) < DELAY {
             return None;
         }
         self.last = Some((now, missing.clone()));
@@ -75,17 +75,17 @@ impl EventHistory {
 impl UnreadyEvents {
     /// Runs until `stop` is cancelled. Events that cannot be written are logged.
     pub async fn run(self, stop: CancellationToken) {
-        let mut told = EventHistory::default();
+        let mut history = EventHistory::default();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep(CHECK_INTERVAL) => {}
             }
-            let Some(note) = told.next((self.missing)(), Instant::now()) else { continue };
+            let Some(note) = history.next((self.missing)(), Instant::now()) else { continue };
             tracing::warn!(missing = note, "not ready");
             let outcome = tokio::select! {
                 () = stop.cancelled() => return,
-                outcome = timeout(MIN_INTERVAL, self.tell(&note)) => outcome,
+                outcome = timeout(MIN_INTERVAL, self.write_event(&note)) => outcome,
             };
             let error = match outcome {
                 Ok(Ok(())) => continue,
@@ -97,7 +97,7 @@ impl UnreadyEvents {
     }
 
     /// Writes the Event. Events of a pod are also selected by its UID.
-    async fn tell(&self, note: &str) -> Result<(), kube::Error> {
+    async fn write_event(&self, note: &str) -> Result<(), kube::Error> {
         let pods = Api::<Pod>::namespaced(self.cluster.0.clone(), &self.namespace);
         let pod = pods.get(&self.pod).await?.object_ref(&());
         let events = Events { cluster: self.cluster.clone(), identity: self.pod.clone() };

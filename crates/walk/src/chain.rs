@@ -54,23 +54,23 @@ fn ranges_fit(ranges: &[CidrRange], ip: IpAddr) -> Fit {
     if ranges.is_empty() {
         return Some(0);
     }
-    ranges.iter().filter(|range| holds(range, ip)).map(|range| 1 + range.prefix_len.unwrap_or_default()).max()
+    ranges.iter().filter(|range| contains(range, ip)).map(|range| 1 + range.prefix_len.unwrap_or_default()).max()
 }
 
 /// Whether a range holds an address.
-pub(super) fn holds(range: &CidrRange, ip: IpAddr) -> bool {
+pub(super) fn contains(range: &CidrRange, ip: IpAddr) -> bool {
     range_fit(&range.address_prefix, range.prefix_len.unwrap_or_default(), ip).is_some()
 }
 
 /// The prefix length of a range that contains an address.
 pub(super) fn range_fit(start: &str, length: u32, ip: IpAddr) -> Fit {
     let same = |a: u128, b: u128, bits: u32| length == 0 || (length <= bits && (a ^ b) >> (bits - length) == 0);
-    let holds = match (start.parse::<IpAddr>(), ip) {
+    let contains = match (start.parse::<IpAddr>(), ip) {
         (Ok(IpAddr::V4(start)), IpAddr::V4(ip)) => same(u128::from(start.to_bits()), u128::from(ip.to_bits()), 32),
         (Ok(IpAddr::V6(start)), IpAddr::V6(ip)) => same(start.to_bits(), ip.to_bits(), 128),
         (Ok(IpAddr::V4(_) | IpAddr::V6(_)) | Err(_), _) => false,
     };
-    holds.then_some(length)
+    contains.then_some(length)
 }
 
 /// The SNI: an exact match is the most specific, then the longest wildcard.
@@ -145,9 +145,9 @@ mod tests {
     #[test]
     fn cidr_ranges_contain_addresses_with_their_prefix() {
         let range = |start: &str, length| CidrRange { address_prefix: start.to_owned(), prefix_len: Some(length) };
-        assert!(holds(&range("10.1.0.0", 16), "10.1.2.3".parse().unwrap()));
-        assert!(!holds(&range("10.1.0.0", 16), "10.2.2.3".parse().unwrap()));
-        assert!(holds(&range("fd00::", 8), "fd00::1".parse().unwrap()));
-        assert!(holds(&range("0.0.0.0", 0), "1.2.3.4".parse().unwrap()));
+        assert!(contains(&range("10.1.0.0", 16), "10.1.2.3".parse().unwrap()));
+        assert!(!contains(&range("10.1.0.0", 16), "10.2.2.3".parse().unwrap()));
+        assert!(contains(&range("fd00::", 8), "fd00::1".parse().unwrap()));
+        assert!(contains(&range("0.0.0.0", 0), "1.2.3.4".parse().unwrap()));
     }
 }

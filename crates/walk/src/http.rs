@@ -25,12 +25,12 @@ pub(super) fn find<'a>(host: &'a VirtualHost, request: &HttpRequest, claims: Opt
 }
 
 /// Whether a request matches a rule of a filter.
-pub(super) fn is_for(wanted: &RouteMatch, request: &HttpRequest) -> bool {
+pub(super) fn matches_rule(wanted: &RouteMatch, request: &HttpRequest) -> bool {
     matches(wanted, request, &all_headers(request))
 }
 
 /// Whether a virtual host redirects plain HTTP to HTTPS.
-pub(super) fn wants_tls(host: &VirtualHost) -> bool {
+pub(super) fn requires_tls(host: &VirtualHost) -> bool {
     host.require_tls == i32::from(TlsRequirementType::All)
 }
 

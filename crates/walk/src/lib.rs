@@ -291,7 +291,7 @@ impl Resources {
             return (None, Outcome::Closed("the route configuration is missing".to_owned()));
         };
         let Some(host) = routes.of_host(&request.host) else { return (None, Outcome::NotFound) };
-        if connection.tls.is_none() && http::wants_tls(host) {
+        if connection.tls.is_none() && http::requires_tls(host) {
             let location = format!("https://{}{}", request.host, request.path);
             return (None, Outcome::Redirected { status: 301, location });
         }

@@ -166,7 +166,7 @@ fn permits(permission: &Permission, visitor: &Visitor<'_>) -> Option<bool> {
             let path = &visitor.http?.path;
             Some(pattern::text(matcher, path.split_once('?').map_or(path.as_str(), |(path, _)| path)))
         }
-        Rule::DestinationIp(range) => Some(chain::holds(range, visitor.destination.0)),
+        Rule::DestinationIp(range) => Some(chain::contains(range, visitor.destination.0)),
         Rule::DestinationPort(port) => Some(u32::from(visitor.destination.1) == *port),
         Rule::Metadata(matcher) => claimed(matcher, visitor),
         Rule::UriTemplate(_)
@@ -202,9 +202,9 @@ fn is(principal: &Principal, visitor: &Visitor<'_>) -> Option<bool> {
             (_, Peer::Proven(_) | Peer::Somebody) => None,
         },
         Identifier::DirectRemoteIp(range) | Identifier::SourceIp(range) => {
-            visitor.source.map(|source| chain::holds(range, source))
+            visitor.source.map(|source| chain::contains(range, source))
         }
-        Identifier::RemoteIp(range) => visitor.remote.map(|remote| chain::holds(range, remote)),
+        Identifier::RemoteIp(range) => visitor.remote.map(|remote| chain::contains(range, remote)),
         Identifier::Metadata(matcher) => claimed(matcher, visitor),
         Identifier::Header(matcher) => Some(pattern::header(matcher, &headers(visitor)?)),
         _ => None,

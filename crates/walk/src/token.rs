@@ -105,8 +105,10 @@ fn of_manager(manager: &HttpConnectionManager, request: &HttpRequest) -> Admissi
 
 /// What one filter makes of it.
 fn of_filter(filter: &JwtAuthentication, request: &HttpRequest) -> Admission {
-    let rule =
-        filter.rules.iter().find(|rule| rule.r#match.as_ref().is_some_and(|wanted| http::is_for(wanted, request)));
+    let rule = filter
+        .rules
+        .iter()
+        .find(|rule| rule.r#match.as_ref().is_some_and(|wanted| http::matches_rule(wanted, request)));
     let requirement = match rule.and_then(|rule| rule.requirement_type.as_ref()) {
         Some(RequirementType::Requires(requirement)) => Some(requirement),
         Some(RequirementType::RequirementName(name)) => filter.requirement_map.get(name),
@@ -177,7 +179,7 @@ impl<'a> Check<'a> {
             return Err(Unmet::UnknownIssuer);
         }
         let audiences = audiences.filter(|audiences| !audiences.is_empty()).unwrap_or(&provider.audiences);
-        if is_meant_for(claims, audiences) { Ok(Some(provider)) } else { Err(Unmet::WrongAudience) }
+        if has_audience(claims, audiences) { Ok(Some(provider)) } else { Err(Unmet::WrongAudience) }
     }
 
     /// A token of any provider, or none.
@@ -186,7 +188,7 @@ impl<'a> Check<'a> {
         let Some(provider) = self.filter.providers.values().find(|provider| is_issued_by(claims, provider)) else {
             return Err(Unmet::UnknownIssuer);
         };
-        if is_meant_for(claims, &provider.audiences) { Ok(Some(provider)) } else { Err(Unmet::WrongAudience) }
+        if has_audience(claims, &provider.audiences) { Ok(Some(provider)) } else { Err(Unmet::WrongAudience) }
     }
 }
 
@@ -196,7 +198,7 @@ fn is_issued_by(claims: &Claims, provider: &JwtProvider) -> bool {
 }
 
 /// Whether a token is for one of these; none is everybody. A slash at the end does not count.
-fn is_meant_for(claims: &Claims, audiences: &[String]) -> bool {
+fn has_audience(claims: &Claims, audiences: &[String]) -> bool {
     let bare = |text: &str| text.trim_end_matches('/').to_owned();
     let is_wanted = |audience: &str| audiences.iter().any(|wanted| bare(wanted) == bare(audience));
     audiences.is_empty()

@@ -68,11 +68,11 @@ pub(super) fn transport_of(cluster: &Cluster) -> Transport {
 
 /// What a cluster speaks to an endpoint with this metadata.
 fn transport(cluster: &Cluster, metadata: Option<&Metadata>) -> Transport {
-    let said = metadata.and_then(|metadata| metadata.filter_metadata.get(SOCKET_MATCH));
+    let socket_match = metadata.and_then(|metadata| metadata.filter_metadata.get(SOCKET_MATCH));
     let mut choices = cluster.transport_socket_matches.iter();
     let chosen = choices.find(|choice| {
         let mut wanted = choice.r#match.iter().flat_map(|wanted| &wanted.fields);
-        wanted.all(|(key, value)| said.and_then(|said| said.fields.get(key)) == Some(value))
+        wanted.all(|(key, value)| socket_match.and_then(|socket_match| socket_match.fields.get(key)) == Some(value))
     });
     match chosen {
         Some(choice) if choice.r#match.as_ref().is_some_and(|wanted| wanted.fields.contains_key(TUNNEL)) => {

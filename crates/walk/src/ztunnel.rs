@@ -54,7 +54,7 @@ pub fn verdict<'a>(
 ) -> Verdict {
     let mut is_unknown = false;
     let (mut allowing, mut may_be_allowed) = (Vec::new(), false);
-    let holding = policies.into_iter().filter(|policy| !policy.dry_run && holds_for(policy, subject));
+    let holding = policies.into_iter().filter(|policy| !policy.dry_run && applies_to(policy, subject));
     let (mut denies, mut allows) = (Vec::new(), Vec::new());
     for policy in holding {
         match policy.action() {
@@ -91,7 +91,7 @@ fn name_of(policy: &Authorization) -> String {
 }
 
 /// Whether a policy is one of those of a workload.
-fn holds_for(policy: &Authorization, subject: Subject<'_>) -> bool {
+fn applies_to(policy: &Authorization, subject: Subject<'_>) -> bool {
     match policy.scope() {
         Scope::Global => true,
         Scope::Namespace => policy.namespace == subject.namespace,
@@ -120,22 +120,22 @@ fn rule_fits(rule: &Rules, visitor: &Visitor<'_>) -> Option<bool> {
 fn match_fits(wanted: &Match, visitor: &Visitor<'_>) -> Option<bool> {
     let port = u32::from(visitor.destination.1);
     let on_port = |wanted: &u32| Some(*wanted == port);
-    let to = |range: &Address| Some(holds(range, visitor.destination.0));
-    let from = |range: &Address| visitor.source.map(|source| holds(range, source));
+    let to = |range: &Address| Some(contains(range, visitor.destination.0));
+    let from = |range: &Address| visitor.source.map(|source| contains(range, source));
     let identity = match visitor.peer {
         Peer::Proven(identity) => Some(Identity::read(identity)),
         Peer::Nobody | Peer::Somebody => None,
     };
     let is_known = visitor.peer != Peer::Somebody;
     let is_principal = |wanted: &StringMatch| match &identity {
-        Some(identity) => Some(text_fits(wanted, identity.whole)),
+        Some(identity) => Some(matches_text(wanted, identity.whole)),
         None if is_known => Some(false),
         None => is_anybody(wanted),
     };
     let is_of_namespace = |wanted: &StringMatch| match &identity {
-        Some(identity) => Some(text_fits(wanted, identity.namespace)),
+        Some(identity) => Some(matches_text(wanted, identity.namespace)),
         // Nobody in particular is of the namespace without a name.
-        None if is_known => Some(text_fits(wanted, "")),
+        None if is_known => Some(matches_text(wanted, "")),
         None => is_anybody(wanted),
     };
     let is_account = |wanted: &ServiceAccountMatch| match &identity {
@@ -165,7 +165,7 @@ fn is_anybody(wanted: &StringMatch) -> Option<bool> {
 }
 
 /// Whether a text is as demanded. One that is empty is nobody's.
-fn text_fits(wanted: &StringMatch, text: &str) -> bool {
+fn matches_text(wanted: &StringMatch, text: &str) -> bool {
     match &wanted.match_type {
         Some(MatchType::Exact(exact)) => text == exact,
         Some(MatchType::Prefix(prefix)) => text.starts_with(prefix.as_str()),
@@ -176,7 +176,7 @@ fn text_fits(wanted: &StringMatch, text: &str) -> bool {
 }
 
 /// Whether a range holds an address.
-fn holds(range: &Address, ip: IpAddr) -> bool {
+fn contains(range: &Address, ip: IpAddr) -> bool {
     let four = <[u8; 4]>::try_from(&*range.address).map(IpAddr::from);
     let start = four.or_else(|_| <[u8; 16]>::try_from(&*range.address).map(IpAddr::from));
     start.is_ok_and(|start| range_fit(&start.to_string(), range.length, ip).is_some())

@@ -5,8 +5,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::review::{self, Answer, Request, Unwritten, cut};
-use super::verdict::judge;
+use super::review::{self, Answer, PendingResponse, Request, cut};
+use super::verdict::validate;
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::Subject;
 use navarch_api::object::{NamespacedName, ObjectRef};
@@ -63,7 +63,7 @@ impl Advice {
 }
 
 /// Decodes a review. Returns a response that allows the object, and the intent to plan, if there is one.
-pub(super) fn read(body: &[u8]) -> (Unwritten, Option<Intent>) {
+pub(super) fn read(body: &[u8]) -> (PendingResponse, Option<Intent>) {
     let mut intent = None;
     let answer = review::answered(body, |request| {
         intent = intent_of(&request);
@@ -76,7 +76,7 @@ pub(super) fn read(body: &[u8]) -> (Unwritten, Option<Intent>) {
 fn intent_of(request: &Request) -> Option<Intent> {
     match request.operation.as_str() {
         "CREATE" | "UPDATE" if request.object.is_object() => {
-            let judged = judge(&request.object);
+            let judged = validate(&request.object);
             let object = judged.object.filter(|_| judged.verdict.is_valid())?;
             Some(Intent::Put(Box::new(object.without_internal_annotations())))
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use navarch_net::peer::counted_as;
+use navarch_net::peer::client_key;
 
 /// The sending callers, and the remaining share of each.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl CallerShares {
 
     /// Waits until a caller may send `bytes` more bytes; requests of one caller are served in order of arrival.
     pub(super) async fn take(self: &Arc<Self>, caller: IpAddr, bytes: usize) -> CallerShare {
-        let caller = counted_as(caller);
+        let caller = client_key(caller);
         let semaphore = self.callers.lock().entry(caller).or_insert_with(|| self.semaphore()).clone();
         let entry = Entry { shares: self.clone(), caller, semaphore: semaphore.clone() };
         // The semaphore is never closed.

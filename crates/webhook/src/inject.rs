@@ -44,7 +44,7 @@ pub mod workload;
 
 pub use config::InjectionConfig;
 pub use error::{ConfigError, InjectError};
-pub use gateway::{GatewayPort, GatewayRequest, lay_over};
+pub use gateway::{GatewayPort, GatewayRequest, apply_overlay};
 pub use injector::Injector;
 pub use offline::{Note, OfflineError, inject_object};
 pub use parameters::parameters;

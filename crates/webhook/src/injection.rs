@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::inject::{InjectRequest, Injector, Outcome, parameters};
-use super::metrics::{Metrics, PodFate};
+use super::metrics::{Metrics, PodOutcome};
 use super::review::{self, Answer, Request};
 use navarch_api::object::NamespacedName;
 use navarch_store::Objects;
@@ -46,9 +46,9 @@ pub(super) fn counted(
     review::answer(body, |request| {
         let answer = answer(&request, path, injector, objects);
         let fate = match (answer.allowed, &answer.patch) {
-            (true, Some(_)) => PodFate::Injected,
-            (true, None) => PodFate::Skipped,
-            (false, _) => PodFate::Refused,
+            (true, Some(_)) => PodOutcome::Injected,
+            (true, None) => PodOutcome::Skipped,
+            (false, _) => PodOutcome::Refused,
         };
         metrics.pod(fate, start.elapsed());
         answer

@@ -102,11 +102,11 @@ impl CurrentInjector {
     /// Replaces the state, and notifies receivers.
     pub fn store(&self, state: InjectorState) {
         self.state.store(Arc::new(state));
-        self.touch();
+        self.notify();
     }
 
     /// Notifies receivers that the state, or the rules of its injector, have changed.
-    pub fn touch(&self) {
+    pub fn notify(&self) {
         self.changed.send_replace(());
     }
 

@@ -66,7 +66,7 @@ pub(super) struct ReceivedReview {
 
 /// Why a review is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NotTaken {
+pub(super) enum RejectReason {
     /// There are too many concurrent reviews.
     Busy,
     /// The sender is too slow.
@@ -81,7 +81,7 @@ pub(super) enum NotTaken {
     WrongType,
 }
 
-impl NotTaken {
+impl RejectReason {
     /// The reason in metrics.
     fn reason(self) -> &'static str {
         match self {
@@ -95,7 +95,7 @@ impl NotTaken {
     }
 }
 
-impl IntoResponse for NotTaken {
+impl IntoResponse for RejectReason {
     fn into_response(self) -> Response {
         let (status, text) = match self {
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "too many reviews at once; try again".to_owned()),
@@ -119,7 +119,7 @@ impl IntoResponse for NotTaken {
 
 /// Reads reviews within limits, fairly among callers' addresses.
 #[derive(Debug)]
-pub(super) struct Intake {
+pub(super) struct ReviewReader {
     /// Budget of the first [`SMALL_BODY`] of each review.
     small: Arc<Budget>,
     /// Budget of the rest.
@@ -130,7 +130,7 @@ pub(super) struct Intake {
     limits: Limits,
 }
 
-impl Intake {
+impl ReviewReader {
     /// An intake with these limits; one review of maximum size always fits.
     pub(super) fn new(limits: Limits) -> Self {
         // A single caller may hold half of a budget; a quarter remains for it beside two other callers at their maximum.
@@ -144,10 +144,10 @@ impl Intake {
     }
 
     /// Reads a review, or counts the rejection.
-    pub(super) async fn take(&self, request: Request<Body>) -> Result<ReceivedReview, NotTaken> {
+    pub(super) async fn take(&self, request: Request<Body>) -> Result<ReceivedReview, RejectReason> {
         let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
         let peer = peer.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |ConnectInfo(peer)| peer.ip());
-        let taken = self.take_from(peer, request).await;
+        let taken = self.read_review(peer, request).await;
         if let Err(not_taken) = &taken {
             self.limits.rejections.count("https", not_taken.reason(), peer);
         }
@@ -155,32 +155,32 @@ impl Intake {
     }
 
     /// Reads a review of a caller.
-    async fn take_from(&self, peer: IpAddr, request: Request<Body>) -> Result<ReceivedReview, NotTaken> {
-        let said = request.headers().get(header::CONTENT_LENGTH);
-        let said = said.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<usize>().ok());
-        if said.is_some_and(|length| length > MAX_BODY) {
-            return Err(NotTaken::TooLarge);
+    async fn read_review(&self, peer: IpAddr, request: Request<Body>) -> Result<ReceivedReview, RejectReason> {
+        let header = request.headers().get(header::CONTENT_LENGTH);
+        let header = header.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<usize>().ok());
+        if header.is_some_and(|length| length > MAX_BODY) {
+            return Err(RejectReason::TooLarge);
         }
         let is_json = request.headers().get(header::CONTENT_TYPE).is_some_and(is_json);
-        let share = match said {
+        let share = match header {
             Some(..=SMALL_BODY) => None,
             large => {
                 let share = self.caller_shares.take(peer, large.unwrap_or(MAX_BODY));
-                Some(timeout(self.limits.turn, share).await.map_err(|_| NotTaken::Busy)?)
+                Some(timeout(self.limits.turn, share).await.map_err(|_| RejectReason::Busy)?)
             }
         };
         let waits_for_room = AtomicBool::new(false);
-        let reading = self.read(peer, request.into_body(), said, &waits_for_room);
+        let reading = self.read(peer, request.into_body(), header, &waits_for_room);
         let (body, charges) = match timeout(self.limits.body, reading).await {
             Ok(read) => read?,
-            Err(_) if waits_for_room.load(Ordering::Relaxed) => return Err(NotTaken::Busy),
-            Err(_) => return Err(NotTaken::Slow),
+            Err(_) if waits_for_room.load(Ordering::Relaxed) => return Err(RejectReason::Busy),
+            Err(_) => return Err(RejectReason::Slow),
         };
         if body.is_empty() {
-            return Err(NotTaken::Empty);
+            return Err(RejectReason::Empty);
         }
         if !is_json {
-            return Err(NotTaken::WrongType);
+            return Err(RejectReason::WrongType);
         }
         Ok(ReceivedReview { body, peer, _charges: charges, _share_of_caller: share })
     }
@@ -190,16 +190,16 @@ impl Intake {
         &self,
         peer: IpAddr,
         mut body: Body,
-        said: Option<usize>,
+        content_length: Option<usize>,
         waits_for_room: &AtomicBool,
-    ) -> Result<(Bytes, [Charge; 2]), NotTaken> {
-        let free = |budget: &Arc<Budget>| budget.charge(peer, 0).map_err(|_| NotTaken::Busy);
+    ) -> Result<(Bytes, [Charge; 2]), RejectReason> {
+        let free = |budget: &Arc<Budget>| budget.charge(peer, 0).map_err(|_| RejectReason::Busy);
         let (mut small, mut large) = (free(&self.small)?, free(&self.large)?);
-        let mut bytes = Vec::with_capacity(said.unwrap_or_default().min(SMALL_BODY));
+        let mut bytes = Vec::with_capacity(content_length.unwrap_or_default().min(SMALL_BODY));
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|_| NotTaken::Broken)?.into_data() else { continue };
+            let Ok(data) = frame.map_err(|_| RejectReason::Broken)?.into_data() else { continue };
             if bytes.len() + data.len() > MAX_BODY {
-                return Err(NotTaken::TooLarge);
+                return Err(RejectReason::TooLarge);
             }
             let first = data.len().min(SMALL_BODY.saturating_sub(bytes.len()));
             waits_for_room.store(true, Ordering::Relaxed);
@@ -207,11 +207,11 @@ impl Intake {
                 small.grow_when_free(first).await;
                 large.grow_when_free(data.len() - first).await;
             };
-            timeout(self.limits.turn, charged).await.map_err(|_| NotTaken::Busy)?;
+            timeout(self.limits.turn, charged).await.map_err(|_| RejectReason::Busy)?;
             waits_for_room.store(false, Ordering::Relaxed);
             if bytes.len() + data.len() > bytes.capacity() {
                 // Untouched memory costs nothing, so the announced length may be reserved.
-                bytes.reserve_exact(said.unwrap_or_default().saturating_sub(bytes.len()).max(data.len()));
+                bytes.reserve_exact(content_length.unwrap_or_default().saturating_sub(bytes.len()).max(data.len()));
             }
             bytes.extend_from_slice(&data);
         }
@@ -263,78 +263,78 @@ mod tests {
 
     #[tokio::test]
     async fn announced_body_sizes_do_not_block_others() {
-        let intake = Arc::new(Intake::new(hasty()));
+        let intake = Arc::new(ReviewReader::new(hasty()));
         let mut silent = tokio::task::JoinSet::new();
         let mut senders = Vec::new();
         for last in 1..=64 {
             let (sender, request) = review(MAX_BODY);
             senders.push(sender);
             let intake = intake.clone();
-            silent.spawn(async move { intake.take_from(peer(last), request).await.map(drop) });
+            silent.spawn(async move { intake.read_review(peer(last), request).await.map(drop) });
         }
         tokio::task::yield_now().await;
         for length in [2, MAX_BODY] {
-            let taken = intake.take_from(peer(100), whole(length)).await.unwrap();
+            let taken = intake.read_review(peer(100), whole(length)).await.unwrap();
             assert_eq!(taken.body.len(), length, "nothing has come, so nothing is charged");
         }
         while let Some(outcome) = silent.join_next().await {
-            assert_eq!(outcome.unwrap(), Err(NotTaken::Slow));
+            assert_eq!(outcome.unwrap(), Err(RejectReason::Slow));
         }
         assert_eq!((intake.small.held(), intake.large.held(), intake.caller_shares.len()), (0, 0, 0));
     }
 
     #[tokio::test]
     async fn a_client_with_large_bodies_waits_and_leaves_room_for_others() {
-        let intake = Intake::new(hasty());
+        let intake = ReviewReader::new(hasty());
         let mut held = Vec::new();
         // Two of the largest are what one caller may send at once.
         for _ in 0..2 {
-            held.push(intake.take_from(peer(1), whole(MAX_BODY)).await.unwrap());
+            held.push(intake.read_review(peer(1), whole(MAX_BODY)).await.unwrap());
         }
-        assert_eq!(intake.take_from(peer(1), whole(MAX_BODY)).await.unwrap_err(), NotTaken::Busy);
-        held.push(intake.take_from(peer(1), whole(SMALL_BODY)).await.unwrap());
+        assert_eq!(intake.read_review(peer(1), whole(MAX_BODY)).await.unwrap_err(), RejectReason::Busy);
+        held.push(intake.read_review(peer(1), whole(SMALL_BODY)).await.unwrap());
         for last in 2..4 {
-            held.push(intake.take_from(peer(last), whole(MAX_BODY)).await.unwrap());
+            held.push(intake.read_review(peer(last), whole(MAX_BODY)).await.unwrap());
         }
         drop(held);
-        assert_eq!(intake.take_from(peer(1), whole(MAX_BODY)).await.unwrap().body.len(), MAX_BODY);
+        assert_eq!(intake.read_review(peer(1), whole(MAX_BODY)).await.unwrap().body.len(), MAX_BODY);
         assert_eq!((intake.small.held(), intake.large.held(), intake.caller_shares.len()), (0, 0, 0));
     }
 
     #[tokio::test]
     async fn small_reviews_are_accepted_while_large_ones_use_all_memory() {
         let limits = Limits { bytes: 0, ..hasty() };
-        let intake = Intake::new(limits);
+        let intake = ReviewReader::new(limits);
         // As many callers as it takes until no large review fits.
         let mut held = Vec::new();
         for last in 1..100 {
-            match intake.take_from(peer(last), whole(MAX_BODY)).await {
+            match intake.read_review(peer(last), whole(MAX_BODY)).await {
                 Ok(taken) => held.push(taken),
                 Err(reason) => {
-                    assert_eq!(reason, NotTaken::Busy);
+                    assert_eq!(reason, RejectReason::Busy);
                     break;
                 }
             }
         }
         assert!((2..99).contains(&held.len()), "{}", held.len());
         for last in 100..200 {
-            held.push(intake.take_from(peer(last), whole(SMALL_BODY)).await.unwrap());
+            held.push(intake.read_review(peer(last), whole(SMALL_BODY)).await.unwrap());
         }
     }
 
     #[tokio::test]
     async fn bodies_that_drip_or_grow_too_large_are_cut() {
-        let intake = Intake::new(hasty());
+        let intake = ReviewReader::new(hasty());
         let (sender, request) = review(100);
         sender.try_send(vec![b'{']).unwrap();
-        assert_eq!(intake.take_from(peer(1), request).await.unwrap_err(), NotTaken::Slow);
+        assert_eq!(intake.read_review(peer(1), request).await.unwrap_err(), RejectReason::Slow);
         let (sender, mut request) = review(0);
         request.headers_mut().remove(header::CONTENT_LENGTH);
         for _ in 0..7 {
             sender.try_send(vec![b' '; 1 << 20]).unwrap();
         }
         drop(sender);
-        assert_eq!(intake.take_from(peer(1), request).await.unwrap_err(), NotTaken::TooLarge);
-        assert_eq!(intake.take_from(peer(1), whole(MAX_BODY + 1)).await.unwrap_err(), NotTaken::TooLarge);
+        assert_eq!(intake.read_review(peer(1), request).await.unwrap_err(), RejectReason::TooLarge);
+        assert_eq!(intake.read_review(peer(1), whole(MAX_BODY + 1)).await.unwrap_err(), RejectReason::TooLarge);
     }
 }

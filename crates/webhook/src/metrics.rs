@@ -34,7 +34,7 @@ pub struct Metrics {
     /// `webhook_patch_retries_total`.
     injection_retries: Family<NameLabel, Counter>,
     /// `sidecar_injection_requests_total`.
-    asked: Counter,
+    requests: Counter,
     /// `sidecar_injection_success_total`.
     injected: Counter,
     /// `sidecar_injection_failure_total`.
@@ -106,7 +106,7 @@ struct PatchLabels {
 
 /// The outcome for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PodFate {
+pub(super) enum PodOutcome {
     /// The pod was injected.
     Injected,
     /// The pod was not changed.
@@ -136,7 +136,7 @@ impl Metrics {
         registry.register("webhook_patch_failures", help, m.injection_update_errors);
         let help = "Retried updates of MutatingWebhookConfigurations";
         registry.register("webhook_patch_retries", help, m.injection_retries);
-        registry.register("sidecar_injection_requests", "Injection requests", m.asked);
+        registry.register("sidecar_injection_requests", "Injection requests", m.requests);
         registry.register("sidecar_injection_success", "Pods injected", m.injected);
         registry.register("sidecar_injection_failure", "Pods that failed to be injected", m.not_injectable);
         registry.register("sidecar_injection_skip", "Pods not injected by policy", m.skipped);
@@ -165,7 +165,7 @@ impl Metrics {
     }
 
     /// Counts a validated object; `refused` is istiod's reason if it was rejected.
-    pub(super) fn judged(&self, of: &Resource, refused: Option<&'static str>) {
+    pub(super) fn count_validated(&self, of: &Resource, refused: Option<&'static str>) {
         let Resource { group, version, resource } = labels_of(of);
         match refused {
             None => self.passed.get_or_create(&ResourceLabels { group, version, resource }).inc(),
@@ -174,17 +174,17 @@ impl Metrics {
     }
 
     /// Counts a review that was rejected unread.
-    pub(super) fn not_taken(&self, status: u16) {
+    pub(super) fn count_unread(&self, status: u16) {
         self.http_errors.get_or_create(&StatusLabel { status }).inc();
     }
 
     /// Counts a reviewed pod.
-    pub(super) fn pod(&self, fate: PodFate, took: Duration) {
-        self.asked.inc();
+    pub(super) fn pod(&self, fate: PodOutcome, took: Duration) {
+        self.requests.inc();
         match fate {
-            PodFate::Injected => self.injected.inc(),
-            PodFate::Skipped => self.skipped.inc(),
-            PodFate::Refused => self.not_injectable.inc(),
+            PodOutcome::Injected => self.injected.inc(),
+            PodOutcome::Skipped => self.skipped.inc(),
+            PodOutcome::Refused => self.not_injectable.inc(),
         };
         self.injection_time.observe(took.as_secs_f64());
     }
@@ -230,7 +230,7 @@ impl Default for Metrics {
             injection_updates: Family::default(),
             injection_update_errors: Family::default(),
             injection_retries: Family::default(),
-            asked: Counter::default(),
+            requests: Counter::default(),
             injected: Counter::default(),
             not_injectable: Counter::default(),
             skipped: Counter::default(),
@@ -255,11 +255,11 @@ mod tests {
             resource: resource.to_owned(),
         };
         for number in 0..100 {
-            metrics.judged(&of(&format!("{number}.istio.io"), "v1", "gateways"), None);
-            metrics.judged(&of("networking.istio.io", &format!("v{number}x"), "gateways"), None);
-            metrics.judged(&of("networking.istio.io", "v1", &"x".repeat(number)), Some("invalid_resource"));
+            metrics.count_validated(&of(&format!("{number}.istio.io"), "v1", "gateways"), None);
+            metrics.count_validated(&of("networking.istio.io", &format!("v{number}x"), "gateways"), None);
+            metrics.count_validated(&of("networking.istio.io", "v1", &"x".repeat(number)), Some("invalid_resource"));
         }
-        metrics.judged(&of("networking.istio.io", "v1beta1", "gateways"), None);
+        metrics.count_validated(&of("networking.istio.io", "v1beta1", "gateways"), None);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let rows = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();

@@ -67,7 +67,7 @@ fn is_for_mesh(service: &VirtualService) -> bool {
 }
 
 /// Whether the same sidecars use both objects. Only simple values of `exportTo` are compared.
-fn meet(a: (&ObjectMeta, &[String]), b: (&ObjectMeta, &[String])) -> bool {
+fn share_sidecars(a: (&ObjectMeta, &[String]), b: (&ObjectMeta, &[String])) -> bool {
     let public = |export: &[String]| export.is_empty() || export.iter().any(|to| to == "*");
     a.0.key.namespace == b.0.key.namespace || (public(a.1) && public(b.1))
 }
@@ -83,7 +83,7 @@ fn claimed_hosts(service: &Object<VirtualService>, objects: &Objects, found: &mu
     for other in objects.virtual_services.iter().take(OBJECTS) {
         let is_other =
             other.meta.key.name != service.meta.key.name || other.meta.key.namespace != service.meta.key.namespace;
-        let meets = meet((&service.meta, &service.spec.export_to), (&other.meta, &other.spec.export_to));
+        let meets = share_sidecars((&service.meta, &service.spec.export_to), (&other.meta, &other.spec.export_to));
         if mine.is_empty() || !is_other || !meets || !is_for_mesh(&other.spec) {
             continue;
         }
@@ -199,7 +199,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::verdict::judge;
+    use crate::verdict::validate;
 
     /// An object of Istio's networking group, or of the core group.
     fn object(kind: &str, name: &str, spec: Value) -> AnyObject {
@@ -207,7 +207,7 @@ mod tests {
         let labels = json!({ "app": "reviews", "version": "v1" });
         let metadata = json!({ "name": name, "namespace": "shop", "labels": labels });
         let value = json!({ "apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec });
-        judge(&value).object.unwrap_or_else(|| panic!("{value}"))
+        validate(&value).object.unwrap_or_else(|| panic!("{value}"))
     }
 
     /// The fields that are warned of.

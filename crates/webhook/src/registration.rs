@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::Metrics;
 use bundle::Grace;
 pub use hooks::HookKind;
-pub use look::{HooksSeen, look};
+pub use look::{FoundWebhooks, look};
 use navarch_net::backoff::Backoff;
 pub use rollover::{Announcements, Rollover, rollover};
 
@@ -139,11 +139,11 @@ impl Registration {
         for (name, found) in state.known.clone() {
             let mut wanted = found.clone();
             let until = hooks::set_bundle(self.kind, &mut wanted, &roots, &mut state.grace, self.grace);
-            state.look_again(until);
+            state.schedule_reconcile(until);
             if self.kind == HookKind::Validating && hooks::is_open(&wanted) {
-                if !state.is_tried && hooks::holds(self.kind, &found, &roots) {
+                if !state.is_tried && hooks::contains_roots(self.kind, &found, &roots) {
                     let outcome = trial::run(&self.client, &self.namespace, &self.revision).await;
-                    state.tried(outcome);
+                    state.apply_trial(outcome);
                 }
                 if state.is_tried {
                     hooks::close(&mut wanted);
@@ -162,13 +162,13 @@ impl Registration {
                 }
             }
         }
-        if state.known.values().all(|found| hooks::holds(self.kind, found, &roots)) {
-            registered.send_if_modified(|told| std::mem::replace(told, roots.clone()) != roots);
+        if state.known.values().all(|found| hooks::contains_roots(self.kind, found, &roots)) {
+            registered.send_if_modified(|current| std::mem::replace(current, roots.clone()) != roots);
         }
         if all_well {
             backoff.reset();
         } else {
-            state.look_again(Some(Instant::now() + backoff.next_delay()));
+            state.schedule_reconcile(Some(Instant::now() + backoff.next_delay()));
         }
     }
 
@@ -231,7 +231,7 @@ impl State {
     }
 
     /// Applies the result of a trial.
-    fn tried(&mut self, outcome: Result<(), String>) {
+    fn apply_trial(&mut self, outcome: Result<(), String>) {
         match outcome {
             Ok(()) => {
                 tracing::info!("validation webhook works; setting failurePolicy to Fail");
@@ -266,12 +266,12 @@ impl State {
         }
         let next = written.front().map(|first| *first + WRITE_WINDOW);
         tracing::warn!(name, "another writer keeps changing the webhook configuration; pausing updates");
-        self.look_again(next);
+        self.schedule_reconcile(next);
         false
     }
 
     /// Schedules a reconciliation at this time at the latest.
-    fn look_again(&mut self, at: Option<Instant>) {
+    fn schedule_reconcile(&mut self, at: Option<Instant>) {
         self.again = match (self.again, at) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

@@ -133,22 +133,22 @@ pub(super) fn answer(body: &[u8], decide: impl FnOnce(Request) -> Answer) -> Res
 }
 
 /// As [`answer`], without encoding the response.
-pub(super) fn answered(body: &[u8], decide: impl FnOnce(Request) -> Answer) -> Unwritten {
+pub(super) fn answered(body: &[u8], decide: impl FnOnce(Request) -> Answer) -> PendingResponse {
     let (version, uid, answer) = match read(body) {
         Err(refusal) => (V1_BETA1, String::new(), Answer::refuse(refusal)),
         Ok((version, request)) => (version, request.uid.clone(), decide(request)),
     };
-    Unwritten { version, answer: Answer { uid, ..answer } }
+    PendingResponse { version, answer: Answer { uid, ..answer } }
 }
 
 /// A response with its API version.
 #[derive(Debug)]
-pub(super) struct Unwritten {
+pub(super) struct PendingResponse {
     version: &'static str,
     answer: Answer,
 }
 
-impl Unwritten {
+impl PendingResponse {
     /// Adds a warning.
     pub(super) fn warn(&mut self, warnings: Vec<String>) {
         self.answer.warnings.extend(warnings);

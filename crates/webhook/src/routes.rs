@@ -17,9 +17,9 @@ use super::advice::{self, Adviser, Intent};
 use super::inject::Injector;
 use super::injection;
 use super::injector_state::CurrentInjector;
-use super::limits::{Intake, Limits, NotTaken};
-use super::metrics::{Metrics, PodFate};
-use super::review::Unwritten;
+use super::limits::{Limits, RejectReason, ReviewReader};
+use super::metrics::{Metrics, PodOutcome};
+use super::review::PendingResponse;
 use super::validation;
 use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_store::Objects;
@@ -42,7 +42,7 @@ pub struct Webhooks {
     /// The planner of `/plan`, if enabled.
     adviser: Option<Adviser>,
     /// Reads reviews within limits.
-    intake: Intake,
+    intake: ReviewReader,
     /// Limits concurrent large reviews, each on a thread of its own, as answering takes a multiple of their size; fair among
     /// callers.
     large: Arc<FairSemaphore<IpAddr>>,
@@ -74,7 +74,7 @@ impl Webhooks {
     ) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let large = FairSemaphore::new(processors, WAITING);
-        Self { ready, objects_provider, injector, adviser: None, intake: Intake::new(limits), large, metrics }
+        Self { ready, objects_provider, injector, adviser: None, intake: ReviewReader::new(limits), large, metrics }
     }
 
     /// Enables `/plan` with this planner.
@@ -95,11 +95,11 @@ enum Webhook {
 }
 
 /// The result of a review.
-enum Decided {
+enum ReviewOutcome {
     /// An encoded AdmissionReview.
     Answer(Vec<u8>),
     /// A response to which warnings may be added, and their subject.
-    Advise(Unwritten, Intent),
+    Advise(PendingResponse, Intent),
 }
 
 /// All paths of the webhooks. Paths below a webhook's path are the same webhook, as in istiod.
@@ -145,7 +145,7 @@ async fn inject(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>) -
     let injector = match webhooks.injector.load().injector() {
         Ok(injector) => injector,
         Err(refusal) => {
-            webhooks.metrics.pod(PodFate::Refused, Duration::ZERO);
+            webhooks.metrics.pod(PodOutcome::Refused, Duration::ZERO);
             return refusal.into_response();
         }
     };
@@ -159,33 +159,33 @@ async fn advise(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>) -
 }
 
 /// Reads a review and answers it.
-async fn review(webhooks: Arc<Webhooks>, asked: Webhook, request: Request<Body>) -> Response {
+async fn review(webhooks: Arc<Webhooks>, webhook: Webhook, request: Request<Body>) -> Response {
     let taken = match webhooks.intake.take(request).await {
         Ok(taken) => taken,
         Err(not_taken) => {
             let response = not_taken.into_response();
-            webhooks.metrics.not_taken(response.status().as_u16());
+            webhooks.metrics.count_unread(response.status().as_u16());
             return response;
         }
     };
     let decided = if taken.body.len() <= LARGE {
-        decide(&webhooks, &asked, &taken.body)
+        decide(&webhooks, &webhook, &taken.body)
     } else {
         let Ok(turn) = webhooks.large.take(taken.peer).await else {
-            webhooks.metrics.not_taken(StatusCode::SERVICE_UNAVAILABLE.as_u16());
-            return NotTaken::Busy.into_response();
+            webhooks.metrics.count_unread(StatusCode::SERVICE_UNAVAILABLE.as_u16());
+            return RejectReason::Busy.into_response();
         };
         // It continues when the caller disconnects, and stays charged until it ends.
         let webhooks = webhooks.clone();
         let decided = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            decide(&webhooks, &asked, &taken.body)
+            decide(&webhooks, &webhook, &taken.body)
         });
         decided.await.unwrap_or(None)
     };
     let answer = match decided {
-        Some(Decided::Answer(answer)) => Some(answer),
-        Some(Decided::Advise(answer, intent)) => advised(&webhooks, answer, intent).await,
+        Some(ReviewOutcome::Answer(answer)) => Some(answer),
+        Some(ReviewOutcome::Advise(answer, intent)) => advised(&webhooks, answer, intent).await,
         None => None,
     };
     match answer {
@@ -196,7 +196,7 @@ async fn review(webhooks: Arc<Webhooks>, asked: Webhook, request: Request<Body>)
 }
 
 /// A response with the warnings about an intent.
-async fn advised(webhooks: &Webhooks, mut answer: Unwritten, intent: Intent) -> Option<Vec<u8>> {
+async fn advised(webhooks: &Webhooks, mut answer: PendingResponse, intent: Intent) -> Option<Vec<u8>> {
     if let Some(adviser) = &webhooks.adviser {
         let advice = adviser(intent).await;
         webhooks.metrics.advised(advice.word());
@@ -211,20 +211,20 @@ fn written(answer: Result<Vec<u8>, serde_json::Error>) -> Option<Vec<u8>> {
 }
 
 /// Answers the body of a review; `None` if that fails. Panics are caught and do not affect other reviews.
-fn decide(webhooks: &Webhooks, asked: &Webhook, body: &[u8]) -> Option<Decided> {
+fn decide(webhooks: &Webhooks, webhook: &Webhook, body: &[u8]) -> Option<ReviewOutcome> {
     let answer = || {
         let objects = (webhooks.objects_provider)();
-        let answer = match asked {
+        let answer = match webhook {
             Webhook::Validation => validation::counted(body, objects.as_ref(), &webhooks.metrics),
             Webhook::Injection(path, injector) => {
                 injection::counted(body, path, injector, objects.as_ref(), &webhooks.metrics)
             }
             Webhook::Advice => match advice::read(body) {
-                (answer, Some(intent)) => return Some(Decided::Advise(answer, intent)),
+                (answer, Some(intent)) => return Some(ReviewOutcome::Advise(answer, intent)),
                 (answer, None) => answer.write(),
             },
         };
-        written(answer).map(Decided::Answer)
+        written(answer).map(ReviewOutcome::Answer)
     };
     catch_unwind(AssertUnwindSafe(answer)).unwrap_or(None)
 }

@@ -3,7 +3,7 @@
 use super::metrics::Metrics;
 use super::neighbours;
 use super::review::{self, Answer, Request, cut};
-use super::verdict::{Judged, judge};
+use super::verdict::{ValidatedObject, validate};
 use navarch_api::validation::Problem;
 use navarch_store::Objects;
 
@@ -34,17 +34,17 @@ pub(super) fn counted(body: &[u8], objects: Option<&Objects>, metrics: &Metrics)
 /// The response for an object.
 fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> Answer {
     if !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
-        metrics.judged(&request.resource, Some("unsupported_operation"));
+        metrics.count_validated(&request.resource, Some("unsupported_operation"));
         return Answer::allow().noting("validation", "none: nothing is stored");
     }
     if !request.object.is_object() {
-        metrics.judged(&request.resource, Some("yaml_decode_error"));
+        metrics.count_validated(&request.resource, Some("yaml_decode_error"));
         return Answer::refuse("cannot decode configuration: request.object is not an object")
             .noting("validation", "refused");
     }
-    let Judged { mut subject, object, verdict } = judge(&request.object);
+    let ValidatedObject { mut subject, object, verdict } = validate(&request.object);
     let reason = if object.is_none() { "crd_conversion_error" } else { "invalid_resource" };
-    metrics.judged(&request.resource, (!verdict.is_valid()).then_some(reason));
+    metrics.count_validated(&request.resource, (!verdict.is_valid()).then_some(reason));
     if let Some(namespace) = &request.namespace
         && request.object.pointer("/metadata/namespace").is_none()
     {
@@ -78,8 +78,8 @@ fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> An
 /// The message of a rejection: the object, and every error with its field.
 fn refusal(subject: &str, errors: &[Problem]) -> String {
     let mut text = format!("configuration is invalid: {}", cut(subject, MAX_MESSAGE_LENGTH));
-    let told = errors.iter().take(FAULTS);
-    for (index, problem) in told.enumerate() {
+    let listed = errors.iter().take(FAULTS);
+    for (index, problem) in listed.enumerate() {
         let start = if index == 0 { ": " } else { "; " };
         text.push_str(start);
         text.push_str(&fault(problem, MAX_MESSAGE_LENGTH));

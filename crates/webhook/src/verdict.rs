@@ -16,7 +16,7 @@ const UNKNOWN_FIELDS: usize = 20;
 
 /// An object and its verdict.
 #[derive(Clone, Debug)]
-pub struct Judged {
+pub struct ValidatedObject {
     /// The identity of the object.
     pub subject: Subject,
     /// The object, if it is valid and of a known kind.
@@ -27,7 +27,7 @@ pub struct Judged {
 
 /// Validates an object that the API server is about to store.
 #[must_use]
-pub fn judge(object: &Value) -> Judged {
+pub fn validate(object: &Value) -> ValidatedObject {
     let object = settle(object);
     let (subject, outcome) = decode_value(&object);
     let refused =
@@ -35,17 +35,19 @@ pub fn judge(object: &Value) -> Judged {
     match outcome {
         Outcome::Read { object, unknown_fields } => {
             let mut verdict = validate_any(&object);
-            tell_unknown(&unknown_fields, &mut verdict);
-            Judged { subject, object: Some(object), verdict }
+            report_unknown(&unknown_fields, &mut verdict);
+            ValidatedObject { subject, object: Some(object), verdict }
         }
-        Outcome::Rejected(error) => Judged { subject, object: None, verdict: refused(error.path, error.reason) },
+        Outcome::Rejected(error) => {
+            ValidatedObject { subject, object: None, verdict: refused(error.path, error.reason) }
+        }
         Outcome::Ignored if subject.api_version.starts_with(GATEWAY_API) => {
-            Judged { subject, object: None, verdict: Verdict::default() }
+            ValidatedObject { subject, object: None, verdict: Verdict::default() }
         }
         Outcome::Ignored => {
             let message =
                 format!("unrecognized type {} of {}: the kind is not validated", subject.kind, subject.api_version);
-            Judged { subject, object: None, verdict: refused("kind".to_owned(), message) }
+            ValidatedObject { subject, object: None, verdict: refused("kind".to_owned(), message) }
         }
     }
 }
@@ -81,7 +83,7 @@ fn settle(object: &Value) -> Cow<'_, Value> {
 }
 
 /// Reports unknown fields: top-level ones are errors, as in istiod; nested ones are warnings.
-fn tell_unknown(fields: &[String], verdict: &mut Verdict) {
+fn report_unknown(fields: &[String], verdict: &mut Verdict) {
     let (within, beside): (Vec<_>, Vec<_>) = fields.iter().partition(|field| field.contains(['.', '[']));
     for field in beside.into_iter().take(UNKNOWN_FIELDS) {
         let message = "unknown field: an object has apiVersion, kind, metadata, spec and status".to_owned();

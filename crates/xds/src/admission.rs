@@ -19,7 +19,7 @@ pub(super) struct Admission {
 
 /// The stream would wait for longer than the maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooMany;
+pub(super) struct QueueTimeout;
 
 impl Admission {
     /// Admits `per_second` streams per second; without limit if it is not positive.
@@ -32,12 +32,12 @@ impl Admission {
     ///
     /// # Errors
     /// If the stream would have to wait for too long. It then uses no token.
-    pub(super) fn admit(&self, now: Instant) -> Result<Instant, TooMany> {
+    pub(super) fn admit(&self, now: Instant) -> Result<Instant, QueueTimeout> {
         let Some(interval) = self.interval else { return Ok(now) };
         let mut next = self.next.lock();
         let begin = next.map_or(now, |next| next.max(now));
         if begin > now + QUEUE_TIMEOUT {
-            return Err(TooMany);
+            return Err(QueueTimeout);
         }
         *next = Some(begin + interval);
         Ok(begin)
@@ -53,8 +53,8 @@ mod tests {
         let admission = Admission::new(2.0);
         let now = Instant::now();
         let half = Duration::from_millis(500);
-        let begins: Vec<Result<Instant, TooMany>> = (0..4).map(|_| admission.admit(now)).collect();
-        assert_eq!(begins, [Ok(now), Ok(now + half), Ok(now + 2 * half), Err(TooMany)]);
+        let begins: Vec<Result<Instant, QueueTimeout>> = (0..4).map(|_| admission.admit(now)).collect();
+        assert_eq!(begins, [Ok(now), Ok(now + half), Ok(now + 2 * half), Err(QueueTimeout)]);
         assert_eq!(admission.admit(now + 4 * half), Ok(now + 4 * half));
     }
 

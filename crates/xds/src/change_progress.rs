@@ -55,7 +55,7 @@ pub struct Answer {
     /// Whether it is an ACK.
     pub is_taken: bool,
     /// The error message of a NACK, if it is the newest of the type.
-    pub said: Option<Arc<str>>,
+    pub message: Option<Arc<str>>,
 }
 
 impl Connections {
@@ -95,12 +95,15 @@ impl Connection {
             let mut newer = session.pushes.iter().filter(|other| other.kind == sent.kind && other.number > sent.number);
             newer.all(|other| other.answer.is_none())
         };
-        let said = || {
+        let message = || {
             let rejection = session.watches.get(&sent.kind)?.history.rejected.as_ref()?;
             is_last_word().then(|| rejection.message.clone())
         };
-        let answer =
-            sent.answer.map(|(after, is_taken)| Answer { after, is_taken, said: if is_taken { None } else { said() } });
+        let answer = sent.answer.map(|(after, is_taken)| Answer {
+            after,
+            is_taken,
+            message: if is_taken { None } else { message() },
+        });
         let PushRecord { kind, number, at, count, removed, bytes, .. } = *sent;
         ChangeResponse { number, kind, changes, at: self.begun + at, count, removed, bytes, answer }
     }

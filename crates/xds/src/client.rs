@@ -9,12 +9,12 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tonic::Status;
 
-use crate::large::{LargeRequests, LargeTurn};
+use crate::large::{LargePermit, LargeRequests};
 use crate::session::initial_resource_versions::InitialVersions;
 use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 use navarch_net::budget::{Budget, Charge};
-use navarch_net::peer::counted_as;
+use navarch_net::peer::client_key;
 use navarch_net::rejections::Rejections;
 
 /// Fixed memory of a stream.
@@ -32,11 +32,11 @@ pub(super) struct Memory {
     /// Counter of rejected clients.
     rejections: Rejections,
     /// By address of the set: charges of sets that many streams share.
-    sets: Mutex<KeyedMap<usize, Weak<PaidNames>>>,
+    sets: Mutex<KeyedMap<usize, Weak<ChargedNames>>>,
 }
 
 /// A charged set of names, shared by all streams that have the same.
-pub(super) struct PaidNames {
+pub(super) struct ChargedNames {
     _charge: Charge,
     /// The set. While it lives, its address is unique.
     _set: Arc<dyn Any + Send + Sync>,
@@ -52,7 +52,7 @@ pub(super) struct Client {
     address: IpAddr,
 }
 
-impl fmt::Debug for PaidNames {
+impl fmt::Debug for ChargedNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaidNames").finish_non_exhaustive()
     }
@@ -73,22 +73,22 @@ impl Memory {
 
 impl Client {
     /// Counts a rejection of the client.
-    pub(super) fn turned_away(&self, reason: &'static str) {
+    pub(super) fn count_rejection(&self, reason: &'static str) {
         self.memory.rejections.count(self.port, reason, self.address);
     }
 
     /// Waits for a permit to process a request of this size. Cancel safe.
-    pub(super) async fn turn(&self, bytes: usize) -> LargeTurn {
-        self.memory.large.turn(counted_as(self.address), bytes).await
+    pub(super) async fn acquire_large(&self, bytes: usize) -> LargePermit {
+        self.memory.large.acquire(client_key(self.address), bytes).await
     }
 
     /// Charges for a stream.
     ///
     /// # Errors
-    /// As [`Client::pay`].
+    /// As [`Client::charge`].
     pub(super) fn begin_stream(&self) -> Result<Charge, Status> {
         let mut charge = self.nothing()?;
-        self.pay(&mut charge, STREAM)?;
+        self.charge(&mut charge, STREAM)?;
         Ok(charge)
     }
 
@@ -104,9 +104,9 @@ impl Client {
     ///
     /// # Errors
     /// If the client's share or the budget of all clients is exhausted.
-    pub(super) fn pay(&self, charge: &mut Charge, bytes: usize) -> Result<(), Status> {
+    pub(super) fn charge(&self, charge: &mut Charge, bytes: usize) -> Result<(), Status> {
         charge.grow(bytes).map_err(|full| {
-            self.turned_away("memory");
+            self.count_rejection("memory");
             Status::resource_exhausted(full.to_string())
         })
     }
@@ -114,40 +114,40 @@ impl Client {
     /// Charges for subscribed names, unless they are charged for another open stream.
     ///
     /// # Errors
-    /// As [`Client::pay`].
-    pub(super) fn pay_for_names(
+    /// As [`Client::charge`].
+    pub(super) fn charge_for_names(
         &self,
         names: &Arc<BTreeSet<ResourceName>>,
         is_proved: bool,
-    ) -> Result<Arc<PaidNames>, Status> {
+    ) -> Result<Arc<ChargedNames>, Status> {
         let each = if is_proved { NAME } else { UNPROVED_NAME };
-        self.pay_once(names, || names.iter().map(|name| each + name.as_str().len()).sum())
+        self.charge_once(names, || names.iter().map(|name| each + name.as_str().len()).sum())
     }
 
     /// Charges for `initial_resource_versions`, unless they are charged for another open stream.
     ///
     /// # Errors
-    /// As [`Client::pay`].
-    pub(super) fn pay_for_initial_versions(
+    /// As [`Client::charge`].
+    pub(super) fn charge_for_initial_versions(
         &self,
         initial_versions: &Arc<InitialVersions>,
-    ) -> Result<Arc<PaidNames>, Status> {
-        self.pay_once(initial_versions, || initial_versions.bytes())
+    ) -> Result<Arc<ChargedNames>, Status> {
+        self.charge_once(initial_versions, || initial_versions.bytes())
     }
 
     /// Pays for a set that others may hold as well.
-    fn pay_once<T: Any + Send + Sync>(
+    fn charge_once<T: Any + Send + Sync>(
         &self,
         set: &Arc<T>,
         bytes: impl FnOnce() -> usize,
-    ) -> Result<Arc<PaidNames>, Status> {
+    ) -> Result<Arc<ChargedNames>, Status> {
         let address = Arc::as_ptr(set).addr();
         if let Some(held) = self.memory.sets.lock().get(&address).and_then(Weak::upgrade) {
             return Ok(held);
         }
         let mut charge = self.nothing()?;
-        self.pay(&mut charge, bytes())?;
-        let held = Arc::new(PaidNames { _charge: charge, _set: set.clone() });
+        self.charge(&mut charge, bytes())?;
+        let held = Arc::new(ChargedNames { _charge: charge, _set: set.clone() });
         let mut sets = self.memory.sets.lock();
         if sets.len() == sets.capacity() {
             sets.retain(|_, held| held.strong_count() > 0);
@@ -189,14 +189,14 @@ mod tests {
     fn a_shared_set_is_charged_once_and_released_by_the_last_stream() {
         let client = Client::with_budget(1 << 20);
         let set = names(100);
-        let held: Vec<_> = (0..5000).map(|_| client.pay_for_names(&set, true).unwrap()).collect();
+        let held: Vec<_> = (0..5000).map(|_| client.charge_for_names(&set, true).unwrap()).collect();
         assert_eq!(client.held(), 100 * (NAME + 9));
-        let other = client.pay_for_names(&names(100), false).unwrap();
+        let other = client.charge_for_names(&names(100), false).unwrap();
         assert_eq!(client.held(), 100 * (NAME + UNPROVED_NAME + 18));
         drop((held, other));
         assert_eq!(client.held(), 0);
         for _ in 0..1000 {
-            drop(client.pay_for_names(&names(1), true).unwrap());
+            drop(client.charge_for_names(&names(1), true).unwrap());
         }
         assert!(client.memory.sets.lock().len() < 100);
     }
@@ -204,8 +204,8 @@ mod tests {
     #[test]
     fn clients_over_their_share_are_rejected_and_counted() {
         let client = Client::with_budget(100 * (NAME + 9));
-        assert_eq!(client.pay_for_names(&names(101), true).unwrap_err().code(), Code::ResourceExhausted);
+        assert_eq!(client.charge_for_names(&names(101), true).unwrap_err().code(), Code::ResourceExhausted);
         assert_eq!((client.counted("memory"), client.held()), (1, 0));
-        client.pay_for_names(&names(100), true).unwrap();
+        client.charge_for_names(&names(100), true).unwrap();
     }
 }

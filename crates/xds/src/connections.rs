@@ -204,7 +204,7 @@ impl Connections {
         let open = self.open();
         for connection in &open {
             connection.session.lock().resend();
-            connection.mailbox.nudge();
+            connection.mailbox.wake();
         }
         open.len()
     }
@@ -241,7 +241,7 @@ impl Connection {
             refused: watch.history.refused.clone(),
             resources: watch.sent().cloned(),
             taken: watch.taken().map(|(collection, revision)| (collection.clone(), revision)),
-            in_sync: session.is_quiet(*kind) && watch.history.rejected.is_none(),
+            in_sync: session.is_acknowledged(*kind) && watch.history.rejected.is_none(),
         });
         ConnectionInfo {
             id: self.id.clone(),

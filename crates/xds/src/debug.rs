@@ -25,18 +25,18 @@ const CONNECTIONS: &str = "istio.io/connections";
 
 /// A request to the debug API over xDS.
 #[derive(Clone, Debug)]
-pub struct DebugQuestion {
+pub struct DebugRequest {
     /// The type URL: `istio.io/debug`, one below it, or `istio.io/connections`.
     pub type_url: String,
     /// The requested page with its parameters, or the proxy.
     pub names: Vec<String>,
     /// The client. It is unauthenticated if it has no identity.
-    pub asker: Arc<Proxy>,
+    pub proxy: Arc<Proxy>,
 }
 
 /// The response to a request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct DebugAnswer {
+pub struct DebugResponse {
     /// The resources, each with its name, which only the delta protocol sends.
     pub resources: Vec<(String, Any)>,
     /// `ControlPlane.identifier` of the response, if set.
@@ -44,12 +44,12 @@ pub struct DebugAnswer {
 }
 
 /// A response that is being computed.
-pub type AnswerFuture<'a> = Pin<Box<dyn Future<Output = Result<DebugAnswer, Status>> + Send + 'a>>;
+pub type DebugResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<DebugResponse, Status>> + Send + 'a>>;
 
 /// Computes the responses of the debug API.
 pub trait DebugPages: fmt::Debug + Send + Sync {
     /// Returns the response, or the status that ends the stream if the client is not authorized.
-    fn answer(&self, question: DebugQuestion) -> AnswerFuture<'_>;
+    fn answer(&self, question: DebugRequest) -> DebugResponseFuture<'_>;
 }
 
 /// Whether a type belongs to the debug API.
@@ -57,11 +57,11 @@ pub(super) fn is_debug(url: &str) -> bool {
     url == CONNECTIONS || url.strip_prefix(DEBUG).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-impl DebugAnswer {
+impl DebugResponse {
     /// Encodes the response.
-    pub(super) fn encode(self, protocol: Protocol, type_url: String, told: &SentResponse) -> Vec<u8> {
+    pub(super) fn encode(self, protocol: Protocol, type_url: String, sent: &SentResponse) -> Vec<u8> {
         let control_plane = self.control_plane.map(|identifier| ControlPlane { identifier });
-        let (version, nonce) = (told.version.to_string(), told.nonce.to_string());
+        let (version, nonce) = (sent.version.to_string(), sent.nonce.to_string());
         match protocol {
             Protocol::StateOfTheWorld => DiscoveryResponse {
                 version_info: version,

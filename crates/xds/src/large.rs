@@ -27,7 +27,7 @@ pub(crate) struct LargeRequests {
 
 /// A client's permit; empty for a request that is not large.
 #[derive(Debug)]
-pub(crate) struct LargeTurn(Option<FairPermit<IpAddr>>);
+pub(crate) struct LargePermit(Option<FairPermit<IpAddr>>);
 
 impl LargeRequests {
     /// All permits are free. The number of waiting requests is bounded by the number of streams.
@@ -37,18 +37,18 @@ impl LargeRequests {
     }
 
     /// Waits for a permit to process a request of `bytes` bytes. Cancel safe.
-    pub(crate) async fn turn(&self, client: IpAddr, bytes: usize) -> LargeTurn {
+    pub(crate) async fn acquire(&self, client: IpAddr, bytes: usize) -> LargePermit {
         if !is_large(bytes) {
-            return LargeTurn(None);
+            return LargePermit(None);
         }
-        LargeTurn(self.turns.take(client).await.ok())
+        LargePermit(self.turns.take(client).await.ok())
     }
 }
 
 /// The result of work on a thread of its own. The channel closes without a value if the work panics.
 pub(crate) type LargeWork<T> = oneshot::Receiver<T>;
 
-impl LargeTurn {
+impl LargePermit {
     /// Starts work on a thread of its own. The permit is released when the work ends.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel();
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(async move {
-            let turn = large.turn(client, LARGE + 1).await;
+            let turn = large.acquire(client, LARGE + 1).await;
             // The runtime has one thread: the other task runs only where this one does not keep it.
             let mut other = tokio::task::JoinSet::new();
             other.spawn(async move { sender.send(()).unwrap() });
@@ -119,7 +119,7 @@ mod tests {
     async fn a_panicking_request_releases_its_permit() {
         let (large, client) = (LargeRequests::new(), IpAddr::from([10, 0, 0, 1]));
         for _ in 0..100 {
-            let turn = large.turn(client, LARGE + 1).await;
+            let turn = large.acquire(client, LARGE + 1).await;
             let failed = turn.work(|| panic!("a request that cannot be read")).await;
             assert_eq!(failed.map(|(_, ())| ()).unwrap_err().code(), tonic::Code::Internal);
         }
@@ -129,13 +129,13 @@ mod tests {
     async fn small_requests_are_handled_at_once() {
         let (large, client) = (LargeRequests::new(), IpAddr::from([10, 0, 0, 1]));
         let mut held = Vec::new();
-        while let Some(turn) = large.turn(client, LARGE + 1).now_or_never() {
+        while let Some(turn) = large.acquire(client, LARGE + 1).now_or_never() {
             held.push(turn);
             assert!(held.len() < 10_000, "large requests of one client are not bounded");
         }
-        let turn = large.turn(client, LARGE).now_or_never().unwrap();
+        let turn = large.acquire(client, LARGE).now_or_never().unwrap();
         assert_eq!(turn.work(|| 1).now_or_never().unwrap().unwrap().1, 1);
         held.clear();
-        assert!(large.turn(client, LARGE + 1).now_or_never().is_some());
+        assert!(large.acquire(client, LARGE + 1).now_or_never().is_some());
     }
 }

@@ -34,14 +34,14 @@ mod stream;
 mod transport;
 mod workloads;
 
-pub use debug::{AnswerFuture, DebugAnswer, DebugPages, DebugQuestion};
+pub use debug::{DebugPages, DebugRequest, DebugResponse, DebugResponseFuture};
 pub use limits::Limits;
 pub use node::Served;
-pub use secret_access::AccessQuestion;
+pub use secret_access::AccessRequest;
 pub use server::{Ads, AdsParts, Refusal};
-pub use session::{Protocol, Rejection, would_be_taken};
-pub use transport::{CallContext, ConnectionInfo, Server, plain_connections, would_be_read};
-pub use workloads::{Admittance, Presence, Workloads};
+pub use session::{Protocol, Rejection, check_first_request};
+pub use transport::{CallContext, ConnectionInfo, Server, plain_connections, read_pieces};
+pub use workloads::{AdmissionFuture, Presence, Workloads};
 
 #[cfg(test)]
 mod tests;

@@ -229,7 +229,7 @@ impl Metrics {
     }
 
     /// Records the time from the computation of a change until a proxy's stream received it.
-    pub(super) fn taken_up(&self, after: Duration) {
+    pub(super) fn observe_queue_time(&self, after: Duration) {
         self.queue.observe(after.as_secs_f64());
     }
 

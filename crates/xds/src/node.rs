@@ -136,7 +136,7 @@ fn object(fields: impl IntoIterator<Item = (String, prost_types::Value)>) -> Val
 fn json(value: prost_types::Value) -> Value {
     match value.kind {
         None | Some(ValueKind::NullValue(_)) => Value::Null,
-        Some(ValueKind::NumberValue(number)) => whole_or_not(number),
+        Some(ValueKind::NumberValue(number)) => json_number(number),
         Some(ValueKind::StringValue(text)) => Value::String(text),
         Some(ValueKind::BoolValue(truth)) => Value::Bool(truth),
         Some(ValueKind::StructValue(inner)) => object(inner.fields),
@@ -145,7 +145,7 @@ fn json(value: prost_types::Value) -> Value {
 }
 
 /// A number; integers without a fraction, as ports are usually written.
-fn whole_or_not(number: f64) -> Value {
+fn json_number(number: f64) -> Value {
     let number = if number.fract() == 0.0 && number.abs() < MAX_WHOLE {
         #[expect(clippy::cast_possible_truncation, reason = "the number is whole and in range, as just checked")]
         let whole = number as i64;

@@ -13,7 +13,7 @@ const REVIEW_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// A request to check whether a service account may read the secrets of its namespace. The push thread gets the result.
 #[derive(Debug)]
-pub struct AccessQuestion {
+pub struct AccessRequest {
     /// The cluster from the proxy's metadata; empty if not set.
     pub cluster: Arc<str>,
     /// The service account.
@@ -25,11 +25,15 @@ pub struct AccessQuestion {
 }
 
 /// Requests the check and waits for its result. The caller must hold the returned value while it needs access.
-pub(super) async fn ask(questions: &mpsc::Sender<AccessQuestion>, cluster: Arc<str>, identity: &Identity) -> Arc<()> {
+pub(super) async fn request(
+    questions: &mpsc::Sender<AccessRequest>,
+    cluster: Arc<str>,
+    identity: &Identity,
+) -> Arc<()> {
     let interest = Arc::new(());
     let (answered, answer) = oneshot::channel();
     let question =
-        AccessQuestion { cluster, account: identity.account(), interest: Arc::downgrade(&interest), answered };
+        AccessRequest { cluster, account: identity.account(), interest: Arc::downgrade(&interest), answered };
     if questions.send(question).await.is_ok() {
         // Without a result, access is denied.
         let _ = tokio::time::timeout(REVIEW_TIMEOUT, answer).await;

@@ -24,7 +24,7 @@ use crate::debug::DebugPages;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::node::Served;
-use crate::secret_access::AccessQuestion;
+use crate::secret_access::AccessRequest;
 use crate::session::discovery_request::Wire;
 use crate::session::encoding_cache::{EncodingCache, RELEASE_INTERVAL};
 use crate::session::initial_resource_versions::DeltaDiscoveryRequest;
@@ -60,7 +60,7 @@ pub struct AdsParts {
     /// Counter of rejected clients.
     pub rejections: Rejections,
     /// The check whether a service account may read secrets; `None` if all may.
-    pub access: Option<mpsc::Sender<AccessQuestion>>,
+    pub access: Option<mpsc::Sender<AccessRequest>>,
     /// Listener for proxies of workloads that are not pods; `None` if there is none.
     pub workloads: Option<Arc<dyn Workloads>>,
     /// Listener for responses that clients rejected; `None` if there is none.
@@ -133,7 +133,7 @@ pub(super) struct Core {
     /// The monotonic clock at the start.
     pub(super) begun: Instant,
     /// The check whether a service account may read secrets; `None` if all may.
-    pub(super) access: Option<mpsc::Sender<AccessQuestion>>,
+    pub(super) access: Option<mpsc::Sender<AccessRequest>>,
     /// Listener for workloads that are not pods; `None` if there is none.
     pub(super) workloads: Option<Arc<dyn Workloads>>,
     /// Listener for responses that clients rejected; `None` if there is none.
@@ -223,7 +223,7 @@ impl Ads {
     }
 
     /// Sets the pages of the debug API. Requests are refused before. Only the first call has an effect.
-    pub fn answer_debug(&self, pages: Arc<dyn DebugPages>) {
+    pub fn set_debug_pages(&self, pages: Arc<dyn DebugPages>) {
         // All callers pass the same pages.
         let _ = self.core.debug.set(pages);
     }
@@ -281,7 +281,7 @@ impl Ads {
         let peer = extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
         let client = core.memory.client(call.port(), peer.map(|peer| peer.ip()));
         let begin = core.admission.admit(Instant::now()).map_err(|_| {
-            client.turned_away("streams_per_second");
+            client.count_rejection("streams_per_second");
             Status::resource_exhausted("too many new streams per second; try again later")
         })?;
         let paid = client.begin_stream()?;

@@ -32,7 +32,7 @@ use navarch_push::engine::Interest;
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::resources::Resources;
 
-pub use discovery_request::{Protocol, Rejection, would_be_taken};
+pub use discovery_request::{Protocol, Rejection, check_first_request};
 
 /// Maximum number of names that one stream may subscribe to, of all types.
 pub(crate) const MAX_WATCHED: usize = 200_000;
@@ -255,8 +255,8 @@ impl Session {
     pub(super) fn resend(&mut self) {
         for watch in self.watches.values_mut() {
             match watch.interest.wildcard {
-                true => watch.ask_for_all(),
-                false => watch.ask((*watch.interest.names).clone()),
+                true => watch.subscribe_to_all(),
+                false => watch.subscribe((*watch.interest.names).clone()),
             }
         }
     }
@@ -276,7 +276,7 @@ impl Session {
         loop {
             let mut has_moved = false;
             for kind in ResourceType::ALL {
-                match self.turn_of(kind, now, frames) {
+                match self.next_output(kind, now, frames) {
                     WatchOutput::Idle => {}
                     WatchOutput::CaughtUp => has_moved = true,
                     WatchOutput::Response(response) => return Some(response),
@@ -291,13 +291,13 @@ impl Session {
     }
 
     /// The next step of one type when the stream can send.
-    fn turn_of(&mut self, kind: ResourceType, now: Duration, frames: &EncodingCache) -> WatchOutput {
+    fn next_output(&mut self, kind: ResourceType, now: Duration, frames: &EncodingCache) -> WatchOutput {
         if self.is_unanswered(kind) || !self.watches.get(&kind).is_some_and(|watch| watch.is_free(now)) {
             return WatchOutput::Idle;
         }
         let removals = self.removals(kind, now);
         let has = |what: fn(&Watch) -> bool| self.watches.get(&kind).is_some_and(|watch| what(watch));
-        let takes_away = removals == RemovalPolicy::Allowed && has(|watch| watch.leaving_since().is_some());
+        let takes_away = removals == RemovalPolicy::Allowed && has(|watch| watch.removals_pending_since().is_some());
         if !has(Watch::is_unsent) && !takes_away || !self.may_send(kind, now) {
             return WatchOutput::Idle;
         }
@@ -341,8 +341,8 @@ impl Session {
     /// The time after `now` at which something may be sent without a further event.
     pub(crate) fn wake_at(&self, now: Duration) -> Option<Duration> {
         let waits = self.watches.values().flat_map(|watch| {
-            let free = watch.free_at().filter(|_| watch.is_unsent() || watch.leaving_since().is_some());
-            [free, watch.leaving_since().map(|since| since + ORDER_WAIT)]
+            let free = watch.free_at().filter(|_| watch.is_unsent() || watch.removals_pending_since().is_some());
+            [free, watch.removals_pending_since().map(|since| since + ORDER_WAIT)]
         });
         waits.chain([self.held_until()]).flatten().filter(|at| *at > now).min()
     }
@@ -355,7 +355,7 @@ impl Session {
     /// Whether there is nothing to send, now or later, until the next event.
     pub(crate) fn is_at_rest(&self) -> bool {
         let mut watches = self.watches.iter();
-        let is_busy = watches.any(|(kind, watch)| self.is_unsent(*kind) || watch.leaving_since().is_some());
+        let is_busy = watches.any(|(kind, watch)| self.is_unsent(*kind) || watch.removals_pending_since().is_some());
         self.to_answer.is_empty() && self.held_until().is_none() && !is_busy
     }
 
@@ -375,8 +375,8 @@ impl Session {
     }
 
     /// Whether everything of a type is sent and acknowledged.
-    pub(crate) fn is_quiet(&self, kind: ResourceType) -> bool {
-        self.watches.get(&kind).is_none_or(|watch| watch.is_quiet() && !self.is_unanswered(kind))
+    pub(crate) fn is_acknowledged(&self, kind: ResourceType) -> bool {
+        self.watches.get(&kind).is_none_or(|watch| watch.is_acknowledged() && !self.is_unanswered(kind))
     }
 }
 

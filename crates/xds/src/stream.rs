@@ -1,6 +1,6 @@
 //! The task of one stream: transfers requests, updates and responses. All decisions are made in its session.
 
-mod asked;
+mod debug_responses;
 mod rights;
 
 use std::collections::BTreeMap;
@@ -15,10 +15,10 @@ use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
 use tracing::{debug, info, warn};
 
-use self::asked::Answers;
-use crate::client::{Client, PaidNames};
+use self::debug_responses::DebugResponses;
+use crate::client::{ChargedNames, Client};
 use crate::connections::{Connection, after};
-use crate::large::LargeTurn;
+use crate::large::LargePermit;
 use crate::metrics::RejectLabel;
 use crate::node;
 use crate::secret_access;
@@ -58,9 +58,9 @@ pub(super) struct Origin {
 #[derive(Debug, Default)]
 struct Names {
     /// The subscribed names.
-    watched: Option<Arc<PaidNames>>,
+    watched: Option<Arc<ChargedNames>>,
     /// The `initial_resource_versions`, until the first response.
-    initial_versions: Option<Arc<PaidNames>>,
+    initial_versions: Option<Arc<ChargedNames>>,
 }
 
 /// A stream whose client has sent its node. Dropping it removes the proxy everywhere.
@@ -90,9 +90,9 @@ struct Stream {
     /// When the push of the oldest change that is not fully sent completed.
     changed: Option<Instant>,
     /// Size of the largest request that is not fully answered.
-    asked: usize,
+    largest_request: usize,
     /// Responses to requests of operators' tools.
-    answers: Answers,
+    answers: DebugResponses,
 }
 
 /// Runs a stream to its end.
@@ -120,18 +120,18 @@ async fn serve<M: Wire>(
 ) -> Result<(), Status> {
     let first = tokio::select! {
         biased;
-        () = core.drain.cancelled() => return Err(going_away()),
+        () = core.drain.cancelled() => return Err(shutdown_status()),
         first = timeout(core.limits.first_request, first_request(core, &mut requests)) => first.map_err(|_| {
-            origin.client.turned_away("first_request_timeout");
+            origin.client.count_rejection("first_request_timeout");
             Status::deadline_exceeded("timed out waiting for the first request")
         })??,
     };
     let Some(mut first) = first else { return Ok(()) };
     let node = sender(&mut *first)?;
     // As JSON it takes a multiple of its size on the wire.
-    origin.client.pay(&mut origin.paid, 4 * node.encoded_len())?;
+    origin.client.charge(&mut origin.paid, 4 * node.encoded_len())?;
     let mut proxy = node::proxy(node, origin.caller.as_ref(), core.served)?;
-    proxy.takes_deltas = M::PROTOCOL == Protocol::Delta;
+    proxy.uses_delta = M::PROTOCOL == Protocol::Delta;
     let proxy = Arc::new(proxy);
     let mailbox = Arc::new(Mailbox::default());
     let address = origin.peer.map(|peer| peer.ip().to_canonical());
@@ -216,8 +216,8 @@ impl Stream {
             access: None,
             presence: None,
             changed: None,
-            asked: 0,
-            answers: Answers::default(),
+            largest_request: 0,
+            answers: DebugResponses::default(),
         }
     }
 
@@ -240,7 +240,7 @@ impl Stream {
         let admittance = workloads.connect(&connection.proxy, connection.since);
         self.presence = tokio::select! {
             biased;
-            () = connection.mailbox.closed() => return Err(going_away()),
+            () = connection.mailbox.closed() => return Err(shutdown_status()),
             presence = admittance => presence?,
         };
         Ok(())
@@ -261,7 +261,7 @@ impl Stream {
                 biased;
                 is_open = connection.mailbox.wait() => {
                     if !is_open {
-                        return Err(going_away());
+                        return Err(shutdown_status());
                     }
                     self.on_update();
                     true
@@ -277,7 +277,7 @@ impl Stream {
                         return Ok(());
                     }
                     self.core.metrics.waited(waiting.elapsed());
-                    let turn = self.client.turn(self.asked).await;
+                    let turn = self.client.acquire_large(self.largest_request).await;
                     (may_send, wake) = match self.next(turn).await? {
                         Some(message) => {
                             outbox.send(message);
@@ -302,12 +302,12 @@ impl Stream {
 
     /// Applies a request of `bytes` bytes.
     async fn on_request<M: Wire>(&mut self, request: Box<M>, bytes: usize) -> Result<(), Status> {
-        self.asked = self.asked.max(bytes);
-        let turn = self.client.turn(bytes).await;
+        self.largest_request = self.largest_request.max(bytes);
+        let turn = self.client.acquire_large(bytes).await;
         let (turn, request) = turn.work(move || request.parse()).await?;
         let request = request?;
         debug!(?request, "request");
-        self.may_ask(&request)?;
+        self.check_request(&request)?;
         if let Request::Health(wrong) = &request
             && let Some(presence) = &self.presence
         {
@@ -320,7 +320,7 @@ impl Stream {
             }
         }
         match request {
-            Request::Question { url, names, nonce } => self.on_question(url, names, &nonce).await,
+            Request::Question { url, names, nonce } => self.on_debug_request(url, names, &nonce).await,
             request @ (Request::State(_) | Request::Delta(_) | Request::Unserved { .. } | Request::Health(_)) => {
                 self.apply(Event::Request(request), turn).await
             }
@@ -328,7 +328,7 @@ impl Stream {
     }
 
     /// Applies an event to the session, and the effects of the event.
-    async fn apply(&mut self, event: Event, turn: LargeTurn) -> Result<(), Status> {
+    async fn apply(&mut self, event: Event, turn: LargePermit) -> Result<(), Status> {
         let (connection, core) = (self.connection.clone(), self.core.clone());
         let (turn, effects) = turn.work(move || connection.session.lock().step(event, &core.frames)).await?;
         drop(turn);
@@ -339,7 +339,7 @@ impl Stream {
                     self.prepare(kind).await?;
                     let is_proved = self.connection.proxy.identity.is_some();
                     let allowed = self.may_subscribe(kind);
-                    self.pay_for_names(kind, &interest, is_proved)?;
+                    self.charge_for_names(kind, &interest, is_proved)?;
                     let interest = if allowed { interest } else { Interest::default() };
                     self.core.push.subscribe(id, kind, interest).await.map_err(push_ended)?;
                 }
@@ -350,7 +350,7 @@ impl Stream {
                 Effect::Rejected(kind, rejection) => self.on_rejection(kind, &rejection),
                 Effect::Stale(kind) => self.core.metrics.expired(kind),
                 Effect::Refuse(why) => {
-                    self.client.turned_away("resource_names");
+                    self.client.count_rejection("resource_names");
                     return Err(Status::resource_exhausted(why));
                 }
             }
@@ -359,15 +359,15 @@ impl Stream {
     }
 
     /// Charges the client for subscribed names of a type, and for its `initial_resource_versions`.
-    fn pay_for_names(&mut self, kind: ResourceType, interest: &Interest, is_proved: bool) -> Result<(), Status> {
+    fn charge_for_names(&mut self, kind: ResourceType, interest: &Interest, is_proved: bool) -> Result<(), Status> {
         let initial_versions = self.connection.session.lock().initial_versions(kind).cloned();
         let names = self.names.entry(kind).or_default();
         names.watched = match interest.names.is_empty() {
             true => None,
-            false => Some(self.client.pay_for_names(&interest.names, is_proved)?),
+            false => Some(self.client.charge_for_names(&interest.names, is_proved)?),
         };
         names.initial_versions = initial_versions
-            .map(|initial_versions| self.client.pay_for_initial_versions(&initial_versions))
+            .map(|initial_versions| self.client.charge_for_initial_versions(&initial_versions))
             .transpose()?;
         Ok(())
     }
@@ -382,8 +382,8 @@ impl Stream {
             debug!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
         }
         if let Some(observer) = &self.core.observer {
-            let said = rejection.message.clone();
-            observer.observe(observer::Event::Refused(self.connection.proxy_id, kind, said));
+            let message = rejection.message.clone();
+            observer.observe(observer::Event::Refused(self.connection.proxy_id, kind, message));
         }
         if let Some(refusals) = &self.core.refusals {
             // If the channel is full, it has enough rejections, and this proxy will reject again.
@@ -396,12 +396,12 @@ impl Stream {
     }
 
     /// Requests once whether the proxy's service account may read secrets.
-    async fn ask_access(&mut self) {
+    async fn request_secret_access(&mut self) {
         if self.access.is_none()
             && let (Some(questions), Some(identity)) = (&self.core.access, &self.connection.proxy.identity)
         {
             let cluster = self.connection.proxy.meta("CLUSTER_ID").unwrap_or_default();
-            self.access = Some(secret_access::ask(questions, cluster.into(), identity).await);
+            self.access = Some(secret_access::request(questions, cluster.into(), identity).await);
         }
     }
 
@@ -411,7 +411,7 @@ impl Stream {
         let mut session = self.connection.session.lock();
         for (kind, update) in self.updates.drain(..) {
             if update.answers == 0 {
-                self.core.metrics.taken_up(update.since.elapsed());
+                self.core.metrics.observe_queue_time(update.since.elapsed());
                 self.changed = Some(self.changed.map_or(update.since, |earlier| earlier.min(update.since)));
             }
             // Updates have no effects for the task.
@@ -420,7 +420,7 @@ impl Stream {
     }
 
     /// The next message to send, of the newest state.
-    async fn next(&mut self, turn: LargeTurn) -> Result<Option<Message>, Status> {
+    async fn next(&mut self, turn: LargePermit) -> Result<Option<Message>, Status> {
         if let Some(answer) = self.answers.next() {
             return Ok(Some(answer));
         }
@@ -453,7 +453,7 @@ impl Stream {
     fn is_at_rest(&mut self) -> bool {
         let is_at_rest = self.answers.is_empty() && self.connection.session.lock().is_at_rest();
         if is_at_rest {
-            self.asked = 0;
+            self.largest_request = 0;
             self.converged();
         }
         is_at_rest
@@ -486,7 +486,7 @@ impl Drop for Stream {
 }
 
 /// The status of streams at shutdown.
-fn going_away() -> Status {
+fn shutdown_status() -> Status {
     Status::unavailable("the server is going away; connect again")
 }
 

@@ -8,5 +8,5 @@ mod http2;
 mod keepalive;
 
 pub use calls::CallContext;
-pub use grpc_reader::would_be_read;
+pub use grpc_reader::read_pieces;
 pub use http2::{ConnectionInfo, Server, plain_connections};

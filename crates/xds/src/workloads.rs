@@ -11,12 +11,12 @@ use tonic::Status;
 use navarch_push::proxy::Proxy;
 
 /// The result of the check whether a proxy is admitted.
-pub type Admittance = Pin<Box<dyn Future<Output = Result<Option<Box<dyn Presence>>, Status>> + Send>>;
+pub type AdmissionFuture = Pin<Box<dyn Future<Output = Result<Option<Box<dyn Presence>>, Status>> + Send>>;
 
 /// A listener for proxies of workloads.
 pub trait Workloads: Debug + Send + Sync {
     /// Admits a proxy whose stream began at `at`. Returns `None` if its health and its end need no report.
-    fn connect(&self, proxy: &Arc<Proxy>, at: Timestamp) -> Admittance;
+    fn connect(&self, proxy: &Arc<Proxy>, at: Timestamp) -> AdmissionFuture;
 }
 
 /// A proxy that was admitted. Dropped when its stream ends.

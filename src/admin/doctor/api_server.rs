@@ -12,10 +12,10 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessR
 use kube::Api;
 use kube::api::PostParams;
 use kube::client::Body;
-use navarch_answers::doctor::{self, Check, Health, Level, OF_ONE};
+use navarch_answers::doctor::{self, Check, Health, Level, MAX_FINDINGS_PER_CHECK};
 use navarch_kubernetes::InWords;
 use navarch_source::ReadKind;
-use navarch_webhook::registration::{self, HookKind, HooksSeen};
+use navarch_webhook::registration::{self, FoundWebhooks, HookKind};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -54,7 +54,7 @@ type Latest = Option<(Instant, Arc<ApiServerState>)>;
 
 /// The API server as the control plane sees it. Clones share it.
 #[derive(Clone)]
-pub struct ApiServerLook {
+pub struct ApiServerHealth {
     client: kube::Client,
     kinds: Arc<[ReadKind]>,
     rights: Arc<[Right]>,
@@ -82,7 +82,7 @@ struct ApiServerState {
     /// The control plane's user name at the API server.
     user: String,
     /// Webhook configurations by kind; none if they may not be read.
-    hooks: Vec<(HookKind, HooksSeen)>,
+    hooks: Vec<(HookKind, FoundWebhooks)>,
     /// Its clock, with the times of request and response.
     time: Option<(Timestamp, [Timestamp; 2])>,
     /// The error that ended the checks.
@@ -92,7 +92,7 @@ struct ApiServerState {
 /// Resources by group, then version.
 type Served = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-impl fmt::Debug for ApiServerLook {
+impl fmt::Debug for ApiServerHealth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ApiServerLook").field("rights", &self.rights.len()).finish_non_exhaustive()
     }
@@ -119,7 +119,7 @@ impl Right {
     }
 }
 
-impl ApiServerLook {
+impl ApiServerHealth {
     /// No answers yet.
     #[must_use]
     pub fn new(client: kube::Client, kinds: Vec<ReadKind>, mut rights: Vec<Right>, hooks: Hooks) -> Self {
@@ -133,7 +133,7 @@ impl ApiServerLook {
     }
 
     /// Runs the checks, and reports what is missing. `roots` are the roots of the webhooks (PEM), once they are served.
-    pub(super) async fn tell(&self, roots: Option<Arc<str>>, health: &mut Health) {
+    pub(super) async fn add_findings(&self, roots: Option<Arc<str>>, health: &mut Health) {
         let seen = self.seen(roots).await;
         if let Some(problem) = &seen.problem {
             let what = format!("the API server does not respond to the control plane: {problem}");
@@ -142,9 +142,9 @@ impl ApiServerLook {
         definitions(&self.kinds, &seen.served, health);
         rights(&seen.denied, &seen.user, health);
         seen.hooks.iter().for_each(|(kind, hooks)| webhooks(*kind, hooks, &self.hooks.revision, health));
-        if let Some((told, window)) = seen.time {
+        if let Some((server_time, window)) = seen.time {
             let whose = ["the API server", "the control plane's"];
-            doctor::clock(health, told, window, whose, "timedatectl status, on both nodes");
+            doctor::clock(health, server_time, window, whose, "timedatectl status, on both nodes");
         }
     }
 
@@ -157,7 +157,7 @@ impl ApiServerLook {
             return seen.clone();
         }
         let problem = |problem| ApiServerState { problem: Some(problem), ..ApiServerState::default() };
-        let seen = match timeout(API_SERVER_TIMEOUT, self.ask(roots)).await {
+        let seen = match timeout(API_SERVER_TIMEOUT, self.fetch_state(roots)).await {
             Ok(Ok(seen)) => seen,
             Ok(Err(error)) => problem(InWords(&error).to_string()),
             Err(_) => problem(format!("no response within {API_SERVER_TIMEOUT:?}")),
@@ -167,7 +167,7 @@ impl ApiServerLook {
         seen
     }
 
-    async fn ask(&self, roots: Option<Arc<str>>) -> kube::Result<ApiServerState> {
+    async fn fetch_state(&self, roots: Option<Arc<str>>) -> kube::Result<ApiServerState> {
         let others = async { Ok((self.user().await, self.hooks(roots).await)) };
         let (time, served, denied, (user, hooks)) =
             tokio::try_join!(self.time(), self.served(), self.denied(), others)?;
@@ -176,10 +176,10 @@ impl ApiServerLook {
 
     /// Its clock from a response header; `None` if there is none.
     async fn time(&self) -> kube::Result<Option<(Timestamp, [Timestamp; 2])>> {
-        let asked = Timestamp::now();
+        let requested_at = Timestamp::now();
         let request = http::Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
         let answer = self.client.send(request).await?;
-        let window = [asked, Timestamp::now()];
+        let window = [requested_at, Timestamp::now()];
         let date = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
         Ok(date.and_then(|date| Some((http_date(date)?, window))))
     }
@@ -234,7 +234,7 @@ impl ApiServerLook {
     }
 
     /// The webhook configurations, once their roots are known. Kinds that may not be listed are reported with the missing rights.
-    async fn hooks(&self, roots: Option<Arc<str>>) -> Vec<(HookKind, HooksSeen)> {
+    async fn hooks(&self, roots: Option<Arc<str>>) -> Vec<(HookKind, FoundWebhooks)> {
         let mut all = Vec::new();
         let Some(roots) = roots else { return all };
         for kind in &self.hooks.kinds {
@@ -280,11 +280,11 @@ fn definitions(kinds: &[ReadKind], served: &Served, health: &mut Health) {
     let has_istio = served.contains_key(ISTIO);
     for (is_istio, names) in missing {
         let more = names.len().saturating_sub(NAMED);
-        let mut told = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+        let mut listed = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
         if more > 0 {
-            told.push_str(&format!(" and {more} more"));
+            listed.push_str(&format!(" and {more} more"));
         }
-        let what = format!("CustomResourceDefinitions of kinds that are read are not installed: {told}");
+        let what = format!("CustomResourceDefinitions of kinds that are read are not installed: {listed}");
         let (level, next) = match (is_istio, has_istio) {
             (true, false) => (Level::Wrong, "navarch crds | kubectl apply -f -"),
             (true, true) => (Level::Note, "navarch crds | kubectl apply -f -"),
@@ -295,7 +295,7 @@ fn definitions(kinds: &[ReadKind], served: &Served, health: &mut Health) {
 }
 
 /// Webhooks that are not registered, or have an outdated CA.
-fn webhooks(kind: HookKind, seen: &HooksSeen, revision: &str, health: &mut Health) {
+fn webhooks(kind: HookKind, seen: &FoundWebhooks, revision: &str, health: &mut Health) {
     let (lost, resource) = match kind {
         HookKind::Mutating => ("pods are not injected", "mutatingwebhookconfigurations"),
         HookKind::Validating => ("objects are not validated when they are written", "validatingwebhookconfigurations"),
@@ -305,7 +305,7 @@ fn webhooks(kind: HookKind, seen: &HooksSeen, revision: &str, health: &mut Healt
         let what = format!("no {resource} has the label istio.io/rev={revision}: {lost}");
         health.add(Check::Webhooks, Level::Note, what, &next);
     }
-    for name in seen.without_roots.iter().take(OF_ONE) {
+    for name in seen.without_roots.iter().take(MAX_FINDINGS_PER_CHECK) {
         let what = format!("caBundle of {name} ({resource}) lacks a root of the webhooks' certificate: {lost}");
         health.add(Check::Webhooks, Level::Wrong, what, &next);
     }
@@ -320,7 +320,7 @@ fn rights(denied: &[Right], user: &str, health: &mut Health) {
         by_resource.entry(key).or_default().push(right.verb);
     }
     let user = if user.is_empty() { "system:serviceaccount:istio-system:istiod" } else { user };
-    for ((resource, namespace, name, purpose), verbs) in by_resource.iter().take(OF_ONE) {
+    for ((resource, namespace, name, purpose), verbs) in by_resource.iter().take(MAX_FINDINGS_PER_CHECK) {
         let place = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
         let object = if name.is_empty() { String::new() } else { format!(" named {name}") };
         let what = format!("{user} may not {} {resource}{object}{place}: {purpose}", verbs.join(", "));
@@ -423,7 +423,7 @@ mod tests {
     fn missing_webhooks_and_missing_roots_are_reported() {
         let told = |all: &[&str], without_roots: &[&str]| {
             let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-            let seen = HooksSeen { all: owned(all), without_roots: owned(without_roots) };
+            let seen = FoundWebhooks { all: owned(all), without_roots: owned(without_roots) };
             let mut health = Health::default();
             webhooks(HookKind::Mutating, &seen, "canary", &mut health);
             health.findings.into_iter().map(|finding| (finding.level, finding.what)).collect::<Vec<_>>()

@@ -1,7 +1,7 @@
 //! The certificates of the mesh, and the proxies that do not trust them yet.
 
 use jiff::Timestamp;
-use navarch_answers::doctor::{CertificateEnd, Check, Health, Level, OF_ONE};
+use navarch_answers::doctor::{CertificateEnd, Check, Health, Level, MAX_FINDINGS_PER_CHECK};
 use navarch_security::ca::CurrentAuthority;
 use navarch_security::ca::keeper::{RootRole, RotationStatus};
 use navarch_security::ca::rotation::Origin;
@@ -19,7 +19,7 @@ pub struct Certificates {
 
 impl Certificates {
     /// Reports the expiry of each, except roots, which [`roots`] reports.
-    pub(super) fn tell(&self, now: Timestamp, health: &mut Health) {
+    pub(super) fn add_findings(&self, now: Timestamp, health: &mut Health) {
         let authority = self.authority.as_ref().map(CurrentAuthority::get);
         let chain = authority.iter().flat_map(|authority| authority.chain());
         let next = "kubectl get secret cacerts -n istio-system -o yaml, and replace it";
@@ -63,7 +63,7 @@ pub(super) fn roots(status: &RotationStatus, now: Timestamp, health: &mut Health
     // Until it may sign, a new root is being distributed.
     let is_due = status.signs_after.is_none_or(|moment| moment < now);
     let level = if is_due { Level::Wrong } else { Level::Note };
-    for missing in status.missing.iter().take(OF_ONE) {
+    for missing in status.missing.iter().take(MAX_FINDINGS_PER_CHECK) {
         let what = format!("{} does not trust all roots of the mesh: {}", missing.who, missing.why);
         health.add(Check::Roots, level, what, "navarch ca status");
     }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use navarch_answers::doctor::{Check, Health, Level, OF_ONE};
+use navarch_answers::doctor::{Check, Health, Level, MAX_FINDINGS_PER_CHECK};
 use navarch_xds::connections::{ConnectionInfo, TypeInfo};
 
 /// Seconds after which an unanswered response is reported.
 const SLOW: f64 = 10.0;
 
-pub(super) fn tell(connections: &[ConnectionInfo], now: Timestamp, health: &mut Health) {
+pub(super) fn add_findings(connections: &[ConnectionInfo], now: Timestamp, health: &mut Health) {
     refused(connections, health);
     unanswered(connections, now, health);
     let versions = connections.iter().map(|info| {
@@ -25,16 +25,16 @@ pub(super) fn tell(connections: &[ConnectionInfo], now: Timestamp, health: &mut 
 
 /// Rejected responses.
 fn refused(connections: &[ConnectionInfo], health: &mut Health) {
-    let mut said: BTreeMap<(&str, String), Vec<&ConnectionInfo>> = BTreeMap::new();
+    let mut messages: BTreeMap<(&str, String), Vec<&ConnectionInfo>> = BTreeMap::new();
     for info in connections {
         for watch in &info.types {
             if let Some(rejected) = &watch.rejected {
-                said.entry((watch.kind.short_name(), rejected.message.to_string())).or_default().push(info);
+                messages.entry((watch.kind.short_name(), rejected.message.to_string())).or_default().push(info);
             }
         }
     }
-    let kinds = said.len();
-    for ((kind, message), proxies) in said.iter().take(OF_ONE) {
+    let kinds = messages.len();
+    for ((kind, message), proxies) in messages.iter().take(MAX_FINDINGS_PER_CHECK) {
         let Some(first) = proxies.first() else { continue };
         let what = match proxies.len() {
             1 => format!("{} rejects {kind}: {message}", first.proxy.name),
@@ -71,7 +71,7 @@ fn versions_of<'a>(all: impl Iterator<Item = (String, &'a str)>, health: &mut He
     }
     let usual = by_version.iter().max_by_key(|(_, proxies)| proxies.len()).map(|(version, _)| version.clone());
     let Some(usual) = usual else { return };
-    for (version, proxies) in by_version.iter().filter(|(version, _)| **version != usual).take(OF_ONE) {
+    for (version, proxies) in by_version.iter().filter(|(version, _)| **version != usual).take(MAX_FINDINGS_PER_CHECK) {
         let Some(first) = proxies.first() else { continue };
         let what = match proxies.len() {
             1 => format!("{first} has version {version}, most proxies have {usual}"),

@@ -19,7 +19,7 @@ const NAMED: usize = 8;
 
 /// The answers of proxies to a change.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Answers {
+struct ProxyResponses {
     /// Proxies that acknowledged all responses for it.
     taken: usize,
     /// Proxies that rejected one of them.
@@ -35,7 +35,7 @@ struct Answers {
 
 /// The last changes, newest first.
 pub(in crate::admin) async fn changes(State(state): State<AdminState>, parameters: Parameters) -> Response {
-    let rows = Rows::asked(&parameters);
+    let rows = Rows::from_parameters(&parameters);
     let looked = state.push.inspect(move |inspect| {
         let records: Vec<PushRecord> = rows.of(inspect.pushes.iter().rev().cloned());
         (records, inspect.pushes.len())
@@ -81,8 +81,8 @@ fn row(record: &PushRecord, sent: &[Vec<PushInfo>], now: Timestamp) -> Value {
 }
 
 /// The answers of proxies to the change of this revision, which began at that time.
-fn answers((revision, began): (u64, Timestamp), sent: &[Vec<PushInfo>]) -> Answers {
-    let mut all = Answers::default();
+fn answers((revision, began): (u64, Timestamp), sent: &[Vec<PushInfo>]) -> ProxyResponses {
+    let mut all = ProxyResponses::default();
     for stream in sent {
         let is_of = |one: &&PushInfo| one.changes.is_some_and(|[first, last]| (first..=last).contains(&revision));
         let (mut some, mut refused, mut waits) = (false, false, false);
@@ -145,9 +145,10 @@ mod tests {
             vec![sent(1, Some([4, 9]), None), sent(2, None, None)],
         ];
         let moment = |second| Some(Timestamp::from_second(second).unwrap());
-        let expected = Answers { taken: 1, refused: 1, waiting: 1, behind: 1, first: moment(10), last: moment(21) };
+        let expected =
+            ProxyResponses { taken: 1, refused: 1, waiting: 1, behind: 1, first: moment(10), last: moment(21) };
         let began = Timestamp::from_second(9).unwrap();
         assert_eq!(answers((3, began), &streams), expected);
-        assert_eq!(answers((20, Timestamp::UNIX_EPOCH), &streams), Answers::default());
+        assert_eq!(answers((20, Timestamp::UNIX_EPOCH), &streams), ProxyResponses::default());
     }
 }

@@ -167,7 +167,7 @@ fn sources(callers: &Callers) -> BTreeSet<String> {
 fn services(context: &PushContext, namespace: &Namespace, parameters: &Parameters) -> Value {
     let mut all = by_namespace(context).remove(namespace).unwrap_or_default();
     all.retain(|service| fits(parameters, &[&service.name, service.key.hostname.as_str()]));
-    let (rows, total) = (Rows::asked(parameters), all.len());
+    let (rows, total) = (Rows::from_parameters(parameters), all.len());
     let policies = Policies::of(context, namespace);
     let row = |service: &Arc<Service>| {
         let ports: Vec<Value> =

@@ -7,7 +7,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 
 use super::rows::{Rows, fits};
-use crate::admin::applied::{Come, come};
+use crate::admin::applied::{Distribution, distribution};
 use crate::admin::distribution::configuration;
 use crate::admin::reply::{self, Parameters};
 use crate::admin::state::AdminState;
@@ -45,24 +45,24 @@ pub(in crate::admin) async fn objects(State(state): State<AdminState>, parameter
     let all = entries(&state.push.context(), &state);
     let kinds = kinds_of(&all);
     let is = |key: &str, value: &str| parameters.get(key).is_none_or(|wanted| wanted.is_empty() || wanted == value);
-    let total_with_problems = all.values().filter(|entry| entry.is_troubled()).count();
+    let total_with_problems = all.values().filter(|entry| entry.has_problems()).count();
     let mut chosen: Vec<(Key, Entry)> = all
         .into_iter()
         .filter(|((kind, namespace, name), entry)| {
             is("kind", kind)
                 && is("namespace", namespace)
-                && (!parameters.contains_key("problems") || entry.is_troubled())
+                && (!parameters.contains_key("problems") || entry.has_problems())
                 && fits(&parameters, &[kind, namespace, name])
         })
         .collect();
-    chosen.sort_by_key(|(_, entry)| !entry.is_troubled());
-    let (rows, total) = (Rows::asked(&parameters), chosen.len());
+    chosen.sort_by_key(|(_, entry)| !entry.has_problems());
+    let (rows, total) = (Rows::from_parameters(&parameters), chosen.len());
     let mut shown = rows.of(chosen);
     let taken = shown.iter_mut().filter_map(|(_, entry)| entry.object.take()).collect();
-    let Ok(come) = come(&state.push, &state.connections, taken).await else { return reply::ended() };
-    let come: BTreeMap<Key, (AnyObject, Come)> =
-        come.into_iter().map(|(object, come)| (key(&object), (object, come))).collect();
-    let values: Vec<Value> = shown.iter().map(|(key, entry)| row(key, entry, come.get(key))).collect();
+    let Ok(progress) = distribution(&state.push, &state.connections, taken).await else { return reply::ended() };
+    let progress: BTreeMap<Key, (AnyObject, Distribution)> =
+        progress.into_iter().map(|(object, progress)| (key(&object), (object, progress))).collect();
+    let values: Vec<Value> = shown.iter().map(|(key, entry)| row(key, entry, progress.get(key))).collect();
     let mut answer = rows.answer(total, &values);
     if let Some(answer) = answer.as_object_mut() {
         answer.insert("kinds".to_owned(), json!(kinds));
@@ -72,7 +72,7 @@ pub(in crate::admin) async fn objects(State(state): State<AdminState>, parameter
 }
 
 impl Entry {
-    fn is_troubled(&self) -> bool {
+    fn has_problems(&self) -> bool {
         !self.problems.is_empty() || self.quarantined.is_some()
     }
 }
@@ -86,11 +86,11 @@ fn entries(context: &PushContext, state: &AdminState) -> BTreeMap<Key, Entry> {
     }
     for (name, one) in &context.quarantined {
         let key = (name.kind.as_str().to_owned(), name.name.namespace.to_string(), name.name.name.to_string());
-        all.entry(key).or_default().quarantined = Some((one.said.to_string(), one.served.is_some()));
+        all.entry(key).or_default().quarantined = Some((one.message.to_string(), one.served.is_some()));
     }
     for problem in state.problems.all().into_values().flatten().filter(|one| is_of_istio(&one.subject)) {
         let Subject { kind, namespace, name, .. } = problem.subject.clone();
-        all.entry((kind, namespace, name)).or_default().problems.push(told(&problem));
+        all.entry((kind, namespace, name)).or_default().problems.push(problem_text(&problem));
     }
     all
 }
@@ -100,7 +100,7 @@ fn is_of_istio(subject: &Subject) -> bool {
     !subject.name.is_empty() && subject.api_version.split('/').next().is_some_and(|group| group.ends_with(".istio.io"))
 }
 
-fn told(problem: &Problem) -> ProblemText {
+fn problem_text(problem: &Problem) -> ProblemText {
     let is_error = match problem.fault {
         Fault::Rejected(_) | Fault::UnknownKind | Fault::Duplicate { .. } | Fault::Unreadable(_) => true,
         Fault::UnknownField(_) | Fault::Warning(_) => false,
@@ -122,22 +122,22 @@ fn kinds_of(all: &BTreeMap<Key, Entry>) -> BTreeMap<String, usize> {
     kinds
 }
 
-fn row((kind, namespace, name): &Key, entry: &Entry, come: Option<&(AnyObject, Come)>) -> Value {
-    let meta = come.map(|(object, _)| object.meta());
-    let come = come.map(|(_, come)| come);
+fn row((kind, namespace, name): &Key, entry: &Entry, progress: Option<&(AnyObject, Distribution)>) -> Value {
+    let meta = progress.map(|(object, _)| object.meta());
+    let progress = progress.map(|(_, progress)| progress);
     let problems: Vec<Value> = entry
         .problems
         .iter()
         .take(MAX_PROBLEMS)
-        .map(|told| json!({ "level": if told.is_error { "error" } else { "warning" }, "text": told.text }))
+        .map(|text| json!({ "level": if text.is_error { "error" } else { "warning" }, "text": text.text }))
         .collect();
     json!({
         "kind": kind, "namespace": namespace, "name": name,
         "inForce": meta.is_some(),
         "generation": meta.map(|meta| meta.generation),
         "created": meta.and_then(|meta| meta.created).map(|created| created.to_string()),
-        "reached": come.map(|come| come.reached),
-        "taken": come.map(|come| come.reached.saturating_sub(come.behind.len())),
+        "reached": progress.map(|progress| progress.reached),
+        "taken": progress.map(|progress| progress.reached.saturating_sub(progress.unacknowledged.len())),
         "problems": problems,
         "moreProblems": entry.problems.len().saturating_sub(MAX_PROBLEMS),
         "quarantined": entry.quarantined.as_ref().map(|(said, served)| json!({ "said": said, "servesBefore": served })),

@@ -50,7 +50,7 @@ fn list(info: &ConnectionInfo, kinds: &[ResourceType], parameters: &Parameters) 
         let all = watches.filter_map(|watch| watch.resources.as_ref()).flat_map(|all| &all.resources);
         all.filter(|resource| fits(parameters, &[resource.name.as_str()]))
     };
-    let rows = Rows::asked(parameters);
+    let rows = Rows::from_parameters(parameters);
     let row = |resource: &std::sync::Arc<Resource>| {
         json!({
             "type": resource.kind.short_name(), "name": resource.name.to_string(),

@@ -20,7 +20,7 @@ pub(super) struct Rows {
 
 impl Rows {
     /// Parses the parameters `offset` and `limit`.
-    pub(super) fn asked(parameters: &Parameters) -> Self {
+    pub(super) fn from_parameters(parameters: &Parameters) -> Self {
         let number = |name: &str| parameters.get(name).and_then(|text| text.parse::<usize>().ok());
         Self {
             offset: number("offset").unwrap_or_default(),
@@ -60,10 +60,16 @@ mod tests {
 
     #[test]
     fn responses_have_at_most_a_few_hundred_rows() {
-        let rows = Rows::asked(&parameters(&[("limit", "100000"), ("offset", "10")]));
+        let rows = Rows::from_parameters(&parameters(&[("limit", "100000"), ("offset", "10")]));
         assert_eq!(rows.of(0..1000), (10..210).collect::<Vec<_>>());
-        assert_eq!(Rows::asked(&parameters(&[("limit", "no"), ("offset", "-1")])).of(0..1000).len(), DEFAULT_ROWS);
-        assert_eq!(Rows::asked(&parameters(&[("offset", "18446744073709551615")])).of(0..10), Vec::<i32>::new());
+        assert_eq!(
+            Rows::from_parameters(&parameters(&[("limit", "no"), ("offset", "-1")])).of(0..1000).len(),
+            DEFAULT_ROWS
+        );
+        assert_eq!(
+            Rows::from_parameters(&parameters(&[("offset", "18446744073709551615")])).of(0..10),
+            Vec::<i32>::new()
+        );
     }
 
     #[test]

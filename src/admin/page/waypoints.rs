@@ -19,7 +19,7 @@ use navarch_push::resource::ResourceType;
 use navarch_registry::model::ServiceKey;
 
 /// The node ID of the request.
-const ASKER: &str = "ztunnel~127.0.0.1~page.navarch~cluster.local";
+const NODE_ID: &str = "ztunnel~127.0.0.1~page.navarch~cluster.local";
 
 /// The waypoint of each of these hosts of a namespace, by host; empty without ambient mode.
 pub(super) async fn before(state: &AdminState, namespace: &str, hosts: &[String]) -> BTreeMap<String, Value> {
@@ -27,7 +27,7 @@ pub(super) async fn before(state: &AdminState, namespace: &str, hosts: &[String]
     if !context.mesh.settings.ambient || hosts.is_empty() {
         return BTreeMap::new();
     }
-    let Ok(asker) = Proxy::parse(ASKER, json!({}), Locality::default()) else { return BTreeMap::new() };
+    let Ok(client) = Proxy::parse(NODE_ID, json!({}), Locality::default()) else { return BTreeMap::new() };
     let names: BTreeSet<ResourceName> =
         hosts.iter().map(|host| ResourceName::new(format!("{namespace}/{host}"))).collect();
     let ask = move |engine: &mut Engine, ids: &[ProxyId]| {
@@ -35,7 +35,7 @@ pub(super) async fn before(state: &AdminState, namespace: &str, hosts: &[String]
         engine.subscribe(id, ResourceType::Address, Interest { wildcard: false, names: Arc::new(names) });
         engine.shown(id, ResourceType::Address)
     };
-    let Some(Some(shown)) = scratch::ask(state, vec![asker.into()], ask).await else { return BTreeMap::new() };
+    let Some(Some(shown)) = scratch::run(state, vec![client.into()], ask).await else { return BTreeMap::new() };
     let services =
         shown.resources.iter().filter_map(|resource| match Address::decode(&*resource.body).ok()?.r#type? {
             Type::Service(service) => Some(service),

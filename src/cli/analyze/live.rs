@@ -31,7 +31,7 @@ const AT_ONCE: usize = 8;
 /// The label of Secrets with kubeconfigs of other clusters.
 const REMOTES: &str = "istio/multiCluster=true";
 /// The advice if there is no kubeconfig.
-const OTHER_WAY: &str = "name a kubeconfig by --kubeconfig, or files and --use-kube=false";
+const KUBECONFIG_ADVICE: &str = "name a kubeconfig by --kubeconfig, or files and --use-kube=false";
 
 /// Which clusters are read.
 #[derive(Args, Clone, Debug)]
@@ -85,8 +85,8 @@ impl LiveFlags {
 
     /// The cluster of a context.
     async fn open_context(&self, context: Option<&str>) -> anyhow::Result<ClusterClient> {
-        let opened = open((self.kubeconfig.as_deref(), context, true), OTHER_WAY).await?;
-        opened.context(OTHER_WAY)
+        let opened = open((self.kubeconfig.as_deref(), context, true), KUBECONFIG_ADVICE).await?;
+        opened.context(KUBECONFIG_ADVICE)
     }
 
     /// Reads the objects of these kinds of a cluster and of its remote clusters.
@@ -258,7 +258,7 @@ impl Live {
         let cluster = cluster.filter(|_| kind.is_of_runtime());
         for object in listed {
             let mut other = None;
-            let is_wanted = live::wants(kind, &object, |word| {
+            let is_wanted = live::is_analyzed(kind, &object, |word| {
                 other = (!revision.is_named(word)).then(|| word.to_owned());
                 other.is_none()
             });

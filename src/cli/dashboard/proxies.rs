@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 /// The path of the list of proxies.
 pub(super) const LIST: &str = "/debug/view/proxies";
 /// Pages about one proxy, which are served by its replica.
-const OF_ONE: [&str; 4] = ["/debug/view/resources", "/debug/why/proxy", "/debug/why/push", "/debug/why/not"];
+const PROXY_PAGES: [&str; 4] = ["/debug/view/resources", "/debug/why/proxy", "/debug/why/push", "/debug/why/not"];
 /// Maximum number of rows in a response of a replica, and the default for merged responses.
 pub(super) const MAX_ROWS: usize = 200;
 const DEFAULT_ROWS: usize = 50;
@@ -39,7 +39,7 @@ pub(super) type ReplicaRows = (String, Result<Vec<ProxyRows>, String>);
 
 /// Whether a page is about one proxy.
 pub(super) fn is_of_one(path: &str) -> bool {
-    OF_ONE.contains(&path)
+    PROXY_PAGES.contains(&path)
 }
 
 impl RowQuery {
@@ -70,10 +70,10 @@ impl RowQuery {
     }
 
     /// Merges the responses of replicas: numbers are added, and rows are merged in order, each with its replica.
-    pub(super) fn merged(&self, told: Vec<ReplicaRows>) -> Value {
+    pub(super) fn merged(&self, responses: Vec<ReplicaRows>) -> Value {
         let (mut counts, mut kinds) = (BTreeMap::new(), BTreeMap::new());
         let (mut total, mut rows, mut replicas) = (0, Vec::new(), Vec::new());
-        for (name, answer) in told {
+        for (name, answer) in responses {
             let parts = match answer {
                 Ok(parts) => parts,
                 Err(error) => {

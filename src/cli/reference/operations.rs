@@ -58,7 +58,7 @@ pub(super) struct Metric {
 }
 
 /// The metrics in a text in Prometheus' format.
-pub(super) fn told(exposition: &str) -> Vec<Metric> {
+pub(super) fn parse_exposition(exposition: &str) -> Vec<Metric> {
     let named = |prefix| {
         let lines = exposition.lines().filter_map(move |line: &str| line.strip_prefix(prefix)?.split_once(' '));
         lines.collect::<BTreeMap<_, _>>()
@@ -134,7 +134,10 @@ fn a_counter_has_the_name_of_its_lines() {
         # HELP e Now.\n# TYPE e gauge\ne 1\n# HELP e_total So far.\n# TYPE e_total unknown\ne_total 2\n# EOF\n";
     let rows = "| `a_total` | counter | Things |\n| `d` | counter | More things |\n\
         | `e` | gauge | Now |\n| `e_total` | unknown | So far |\n\n";
-    assert_eq!(metrics(told(text)), format!("| metric | type | what it tells |\n| --- | --- | --- |\n{rows}"));
+    assert_eq!(
+        metrics(parse_exposition(text)),
+        format!("| metric | type | what it tells |\n| --- | --- | --- |\n{rows}")
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use navarch_agent::own_metrics::OwnMetrics;
 use regex::Regex;
 
 use super::super::environment::Variables;
-use super::super::istiod_variables::{GONE, ISTIOD, OF_KUBERNETES};
+use super::super::istiod_variables::{ISTIOD, OF_KUBERNETES, REMOVED_VARIABLES};
 use super::super::{Arguments, Command};
 use super::table::{Default as Value, Variable};
 use super::{agent, all, control_plane, is_istiods, operations, page, repeated};
@@ -31,7 +31,7 @@ fn configured(flags: &[&str], values: &[(&str, &str)]) -> anyhow::Result<(Config
     // All variables as they are, for templates and headers that name them.
     config.settings.environment = navarch_api::settings::Environment::default();
     config.injection.environment.clear();
-    Ok((config, variables.asked()))
+    Ok((config, variables.read_names()))
 }
 
 /// The variables that the control plane reads: some only in ambient mode, one only with files.
@@ -100,15 +100,15 @@ async fn the_committed_ports_and_metrics_are_up_to_date() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let registering: Vec<_> =
         REGISTERING.iter().map(|file| std::fs::read_to_string(root.join(file)).unwrap()).collect();
-    let mut of_control_plane = operations::told(&text);
+    let mut of_control_plane = operations::parse_exposition(&text);
     of_control_plane.extend(operations::empty(&debugged, &text, &registering));
     let of_agent = OwnMetrics::default();
     of_agent.rejections().count("status", "too_many_connections", "10.0.0.1");
     let (text, debugged) = (of_agent.scrape(), format!("{of_agent:?}"));
     let registering = sources(&root.join("crates/agent/src")).into_iter().map(|(_, source)| source);
-    let mut of_agent = operations::told(&text);
+    let mut of_agent = operations::parse_exposition(&text);
     of_agent.extend(operations::empty(&debugged, &text, &registering.collect::<Vec<_>>()));
-    of_agent.extend(operations::told(&MeshMetrics::heads()));
+    of_agent.extend(operations::parse_exposition(&MeshMetrics::heads()));
     let parts = [
         ("ports of a proxy", operations::ports()),
         ("metrics of the control plane", operations::metrics(of_control_plane)),
@@ -137,7 +137,7 @@ fn every_metric_of_the_control_plane_is_listed_in_one_of_these_files() {
 fn every_variable_of_the_control_plane_has_a_line_and_no_other_has() {
     let lines: BTreeSet<_> = all(control_plane::SECTIONS).map(|variable| variable.name).collect();
     let read = read_by_control_plane();
-    let known = read.iter().map(String::as_str).chain(ISTIOD.iter().chain(GONE).map(|(name, _)| *name));
+    let known = read.iter().map(String::as_str).chain(ISTIOD.iter().chain(REMOVED_VARIABLES).map(|(name, _)| *name));
     let missing: Vec<_> = known.filter(|name| !lines.contains(name)).collect();
     assert_eq!(missing, Vec::<&str>::new(), "src/cli/reference/control_plane.rs has no line for them");
     let is_known = |name: &&&str| read.contains(**name) || is_istiods(name) || OF_KUBERNETES.contains(*name);

@@ -52,9 +52,9 @@ impl Controllers<'_> {
         let own = RevisionObjects { cluster, namespace: self.namespace.to_owned(), revision };
         // The Services depend on the statuses of the pools.
         let work = move |stop: CancellationToken| {
-            let (told, told_own) = watch::channel(None);
+            let (sender, told_own) = watch::channel(None);
             let responsibility = Responsibility::Revision(told_own);
-            let follow = own.clone().run(told, stop.clone());
+            let follow = own.clone().run(sender, stop.clone());
             let (cluster, of_pools) = (own.cluster.clone(), responsibility.clone());
             let pools =
                 inference.then(|| InferencePoolServices { cluster, responsibility: of_pools }.run(stop.clone()));

@@ -2,12 +2,12 @@
 
 use super::super::sources::Plan;
 use super::super::{Config, ListenAddress};
-use crate::admin::{ApiServerLook, Hooks, Right};
+use crate::admin::{ApiServerHealth, Hooks, Right};
 use navarch_api::gateway_api;
 use navarch_webhook::registration::HookKind;
 
 /// The checks of the API server; `None` if none is used.
-pub(in crate::server) fn look(config: &Config, plan: &Plan) -> Option<ApiServerLook> {
+pub(in crate::server) fn look(config: &Config, plan: &Plan) -> Option<ApiServerHealth> {
     let client = plan.client.clone()?;
     let settings = &config.settings.gateway_api;
     let mut kinds = plan.scope(&config.sources).map(|scope| scope.read_kinds()).unwrap_or_default();
@@ -19,7 +19,7 @@ pub(in crate::server) fn look(config: &Config, plan: &Plan) -> Option<ApiServerL
         gateway_api::GROUP => settings.enabled,
         _ => true,
     });
-    Some(ApiServerLook::new(client, kinds, rights(config, plan), hooks(config)))
+    Some(ApiServerHealth::new(client, kinds, rights(config, plan), hooks(config)))
 }
 
 /// The webhook configurations that this control plane maintains.

@@ -9,7 +9,7 @@ use crate::server::{Config, Tasks, spawn};
 use navarch_status::{Cluster, UnreadyEvents};
 
 /// Writes an Event about missing readiness to this process' own pod, if the pod is known.
-pub(in crate::server) fn tell_why_unready(
+pub(in crate::server) fn report_unready(
     config: &Config,
     client: Option<&kube::Client>,
     state: &AdminState,

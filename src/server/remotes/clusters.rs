@@ -19,7 +19,7 @@ use super::configs::{ConfigEvent, Kubeconfigs};
 use super::kubeconfig;
 use super::leading::Leading;
 use super::metrics::Metrics;
-use super::reader::{Milestone, News, Reader};
+use super::reader::{Milestone, Reader, ReaderEvent};
 use crate::admin::{ManagedClusters, Problems, SyncStatus};
 use navarch_api::digest::sha256_hex;
 use navarch_api::names::ClusterId;
@@ -90,7 +90,7 @@ impl Started {
 impl Clusters {
     /// Runs until shutdown. Sends to `synced` once the initial clusters were read or have timed out.
     pub(super) async fn run(mut self, mut configs: mpsc::Receiver<ConfigEvent>, synced: mpsc::Sender<Batch>) {
-        let (to_news, mut news) = mpsc::channel::<News>(MAX_PENDING_EVENTS);
+        let (to_news, mut news) = mpsc::channel::<ReaderEvent>(MAX_PENDING_EVENTS);
         let mut is_listed = false;
         let mut waiting = Some(synced);
         let start = tokio::time::Instant::now();
@@ -142,7 +142,7 @@ impl Clusters {
     }
 
     /// Applies the current content of a Secret or file.
-    async fn put(&mut self, place: &str, kubeconfigs: Kubeconfigs, news: &mpsc::Sender<News>) {
+    async fn put(&mut self, place: &str, kubeconfigs: Kubeconfigs, news: &mpsc::Sender<ReaderEvent>) {
         let former = self.managed.iter().filter(|(_, managed)| managed.place == place);
         let gone = former.map(|(cluster, _)| cluster).filter(|cluster| !kubeconfigs.contains_key(*cluster));
         for cluster in gone.cloned().collect::<Vec<_>>() {
@@ -180,7 +180,7 @@ impl Clusters {
         cluster: ClusterId,
         (place, hash): (&str, String),
         client: kube::Client,
-        news: &mpsc::Sender<News>,
+        news: &mpsc::Sender<ReaderEvent>,
     ) {
         self.next += 1;
         let (serve, stop) = (CancellationToken::new(), CancellationToken::new());

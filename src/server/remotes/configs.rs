@@ -52,7 +52,7 @@ pub(super) async fn follow_secrets(
 ) -> Result<(), Closed> {
     let secrets = Api::<Secret>::namespaced(client, namespace);
     let mut stream = std::pin::pin!(watcher(secrets, watcher::Config::default().labels(LABEL)).default_backoff());
-    let mut told: BTreeSet<String> = BTreeSet::new();
+    let mut known: BTreeSet<String> = BTreeSet::new();
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let name = |secret: &Secret| format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
     while let Some(event) = stream.next().await {
@@ -62,18 +62,18 @@ pub(super) async fn follow_secrets(
             Ok(Event::InitApply(secret)) | Ok(Event::Apply(secret)) => {
                 let place = name(&secret);
                 seen.insert(place.clone());
-                told.insert(place.clone());
+                known.insert(place.clone());
                 batch.push(ConfigEvent::Put(place, kubeconfigs(secret)));
             }
             Ok(Event::InitDone) => {
-                let gone: Vec<String> = told.difference(&seen).cloned().collect();
-                told.retain(|place| seen.contains(place));
+                let gone: Vec<String> = known.difference(&seen).cloned().collect();
+                known.retain(|place| seen.contains(place));
                 batch.extend(gone.into_iter().map(ConfigEvent::Gone));
                 batch.push(ConfigEvent::Synced);
             }
             Ok(Event::Delete(secret)) => {
                 let place = name(&secret);
-                told.remove(&place);
+                known.remove(&place);
                 batch.push(ConfigEvent::Gone(place));
             }
             Err(error) => {
@@ -105,7 +105,7 @@ fn kubeconfigs(secret: Secret) -> Kubeconfigs {
 
 /// Sends the files of a directory until the receiver is closed. A file's cluster is the one that it names.
 pub(super) async fn follow_directory(directory: PathBuf, events: mpsc::Sender<ConfigEvent>) -> Result<(), Closed> {
-    let mut told: BTreeMap<String, Kubeconfigs> = BTreeMap::new();
+    let mut known: BTreeMap<String, Kubeconfigs> = BTreeMap::new();
     let mut faulty = Faults::new();
     let mut is_first = true;
     loop {
@@ -120,14 +120,14 @@ pub(super) async fn follow_directory(directory: PathBuf, events: mpsc::Sender<Co
                 faulty = faults;
                 // The last valid content of a file stays in use while it is invalid.
                 let is_gone = |place: &&String| !now.contains_key(*place) && !faulty.contains_key(*place);
-                let gone: Vec<String> = told.keys().filter(is_gone).cloned().collect();
+                let gone: Vec<String> = known.keys().filter(is_gone).cloned().collect();
                 for place in gone {
-                    told.remove(&place);
+                    known.remove(&place);
                     events.send(ConfigEvent::Gone(place)).await.map_err(|_| Closed)?;
                 }
                 for (place, kubeconfigs) in now {
-                    if told.get(&place) != Some(&kubeconfigs) {
-                        told.insert(place.clone(), kubeconfigs.clone());
+                    if known.get(&place) != Some(&kubeconfigs) {
+                        known.insert(place.clone(), kubeconfigs.clone());
                         events.send(ConfigEvent::Put(place, kubeconfigs)).await.map_err(|_| Closed)?;
                     }
                 }

@@ -36,7 +36,7 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// The contents that are written to remote clusters that are led.
 #[derive(Clone, Debug, Default)]
-pub(in crate::server) struct ToldRemotes {
+pub(in crate::server) struct WrittenRemotes {
     /// Those of the CA, if it signs for workloads.
     pub(in crate::server) published: Option<Published>,
     /// Those of the webhooks, if they are served with TLS.
@@ -73,7 +73,7 @@ pub(super) struct Leading {
     /// The webhook configurations of this control plane.
     pub(super) webhooks: WebhookConfig,
     /// The contents that are written to remote clusters, once known.
-    pub(super) told: watch::Receiver<Option<ToldRemotes>>,
+    pub(super) written: watch::Receiver<Option<WrittenRemotes>>,
     /// Selects the namespaces.
     pub(super) scope: watch::Receiver<NamespaceScope>,
     /// `ENABLE_MCS_AUTO_EXPORT`: whether ServiceExports are created, and for which Services not.
@@ -91,8 +91,10 @@ impl Leading {
         if !self.external || until(&stop, self.should_lead(&client)).await != Some(true) {
             return;
         }
-        let told = until(&stop, self.told.wait_for(Option::is_some)).await;
-        let Some(ToldRemotes { published, webhooks }) = told.and_then(|told| told.ok()?.clone()) else { return };
+        let written = until(&stop, self.written.wait_for(Option::is_some)).await;
+        let Some(WrittenRemotes { published, webhooks }) = written.and_then(|written| written.ok()?.clone()) else {
+            return;
+        };
         tracing::info!(cluster = %remote, "writing root certificates and webhook caBundles to a remote cluster");
         let publish = async {
             if let Some(published) = published {
@@ -166,12 +168,12 @@ impl Leading {
             return work(stop.clone()).await;
         }
         let cluster = Cluster(client.clone());
-        let (told, default_revision) = watch::channel(String::new());
+        let (sender, default_revision) = watch::channel(String::new());
         let follow = DefaultRevision { cluster: cluster.clone(), namespace: self.namespace.clone() };
         let revision = if self.revision.is_empty() { "default".to_owned() } else { self.revision.clone() };
         let candidate = Candidate { identity: self.identity.clone(), revision, location: Location::Remote };
         let election = Election::new(&cluster, &self.namespace, lock, candidate, default_revision);
-        tokio::join!(follow.run(told, stop.clone()), election.run(stop.clone(), work));
+        tokio::join!(follow.run(sender, stop.clone()), election.run(stop.clone(), work));
     }
 
     /// Keeps the CA in the injection webhooks of the cluster. Each revision has its own webhooks, so there is no

@@ -29,7 +29,7 @@ pub(super) enum Milestone {
 }
 
 /// An event of a reader, by its number.
-pub(super) type News = (ClusterId, u64, Milestone);
+pub(super) type ReaderEvent = (ClusterId, u64, Milestone);
 
 /// Reads one cluster.
 pub(super) struct Reader {
@@ -42,7 +42,7 @@ pub(super) struct Reader {
     pub(super) push: PushHandle,
     pub(super) problems: Problems,
     /// Receiver of reader events.
-    pub(super) news: mpsc::Sender<News>,
+    pub(super) news: mpsc::Sender<ReaderEvent>,
     /// Cancelled when the reader must publish its objects.
     pub(super) serve: CancellationToken,
     /// Cancelled when the reader must end.
@@ -50,7 +50,7 @@ pub(super) struct Reader {
 }
 
 /// Objects that are not published yet; `None` once they are.
-type Gathered = Option<BTreeMap<ObjectRef, AnyObject>>;
+type UnpublishedObjects = Option<BTreeMap<ObjectRef, AnyObject>>;
 
 impl Reader {
     /// Runs until shutdown, or until the receiver is closed.
@@ -58,7 +58,7 @@ impl Reader {
         let (events, mut batches) = mpsc::channel(BATCHES);
         let source = KubernetesSource::new(self.source.clone()).run(events);
         let mut source = std::pin::pin!(source);
-        let mut gathered: Gathered = Some(BTreeMap::new());
+        let mut gathered: UnpublishedObjects = Some(BTreeMap::new());
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
         let mut is_awaited = true;
         loop {
@@ -76,14 +76,14 @@ impl Reader {
                     match synced {
                         Ok(true) => {
                             is_awaited = false;
-                            self.tell(Milestone::Synced).await
+                            self.send(Milestone::Synced).await
                         }
                         other => other.map(|_| ()),
                     }
                 }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if is_awaited && deadline.is_some() => {
                     is_awaited = false;
-                    self.tell(Milestone::Late).await
+                    self.send(Milestone::Late).await
                 }
                 () = self.serve.cancelled(), if !is_shown => {
                     let objects = gathered.take().unwrap_or_default().into_values().collect();
@@ -97,7 +97,7 @@ impl Reader {
     }
 
     /// Applies events; returns whether all initial objects were read.
-    async fn apply(&self, batch: Batch, gathered: &mut Gathered) -> Result<bool, ()> {
+    async fn apply(&self, batch: Batch, gathered: &mut UnpublishedObjects) -> Result<bool, ()> {
         let mut changes = Vec::new();
         let mut synced = false;
         for event in batch {
@@ -137,7 +137,7 @@ impl Reader {
     }
 
     /// Sends a reader event.
-    async fn tell(&self, milestone: Milestone) -> Result<(), ()> {
+    async fn send(&self, milestone: Milestone) -> Result<(), ()> {
         tokio::select! {
             sent = self.news.send((self.cluster.clone(), self.number, milestone)) => sent.map_err(|_| ()),
             // The receiver may be waiting for the end of this reader.

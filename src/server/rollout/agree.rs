@@ -4,14 +4,14 @@ use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_push::rollout::{Rollout, RolloutOrder, RolloutProgress};
 use navarch_push::worker::Ended;
-use navarch_status::{KeptState, StoreError};
+use navarch_status::{SharedState, StoreError};
 use navarch_xds::connections::ConnectionInfo;
 
 use super::Work;
 use super::shared::StoredState;
 
 /// The outcome of other replicas' decisions about a rollout.
-pub(super) enum Agreed {
+pub(super) enum Agreement {
     /// This replica decides.
     GoOn,
     /// It stays at its stage, for this reason.
@@ -27,59 +27,64 @@ impl Work {
         name: &ObjectRef,
         (rollout, context): (&Rollout, &PushContext),
         connections: &[ConnectionInfo],
-    ) -> Result<Agreed, Ended> {
-        let (Some(shared), Some(new)) = (&self.shared, context.new_versions.any(name)) else { return Ok(Agreed::GoOn) };
+    ) -> Result<Agreement, Ended> {
+        let (Some(shared), Some(new)) = (&self.shared, context.new_versions.any(name)) else {
+            return Ok(Agreement::GoOn);
+        };
         let (serial, here) = (Some(rollout.serial), &rollout.progress);
         match (shared.of(name, &new), here) {
-            (StoredState::Unknown(error), _) => Ok(Agreed::Held(format!("waits for the API server: {error}"))),
-            (StoredState::Newer, _) => Ok(Agreed::Held(
+            (StoredState::Unknown(error), _) => Ok(Agreement::Held(format!("waits for the API server: {error}"))),
+            (StoredState::Newer, _) => Ok(Agreement::Held(
                 "waits for this replica to read the next version, which other replicas have read".to_owned(),
             )),
-            (StoredState::Nothing, RolloutProgress::Waiting) => Ok(Agreed::GoOn),
+            (StoredState::Nothing, RolloutProgress::Waiting) => Ok(Agreement::GoOn),
             (StoredState::Nothing, RolloutProgress::Stage { at, .. }) => {
                 let paused = self.known.get(name).is_some_and(|known| known.is_paused);
-                self.decide(name, context, KeptState::Stage { at: *at, paused }).await;
-                Ok(Agreed::GoOn)
+                self.decide(name, context, SharedState::Stage { at: *at, paused }).await;
+                Ok(Agreement::GoOn)
             }
-            (StoredState::State(KeptState::Stopped { .. }), RolloutProgress::Stopped(_)) => Ok(Agreed::GoOn),
-            (StoredState::Nothing | StoredState::State(KeptState::Stage { .. }), RolloutProgress::Stopped(reason)) => {
+            (StoredState::State(SharedState::Stopped { .. }), RolloutProgress::Stopped(_)) => Ok(Agreement::GoOn),
+            (
+                StoredState::Nothing | StoredState::State(SharedState::Stage { .. }),
+                RolloutProgress::Stopped(reason),
+            ) => {
                 let reason = reason.to_string();
-                self.decide(name, context, KeptState::Stopped { reason }).await;
-                Ok(Agreed::GoOn)
+                self.decide(name, context, SharedState::Stopped { reason }).await;
+                Ok(Agreement::GoOn)
             }
-            (StoredState::State(KeptState::Stopped { reason }), _) => {
+            (StoredState::State(SharedState::Stopped { reason }), _) => {
                 self.stop(name, rollout, &reason).await?;
-                Ok(Agreed::Done)
+                Ok(Agreement::Done)
             }
-            (StoredState::State(KeptState::Complete { .. }), RolloutProgress::Stopped(_)) => {
+            (StoredState::State(SharedState::Complete { .. }), RolloutProgress::Stopped(_)) => {
                 let before = shared.before(name).cloned();
                 let order = RolloutOrder::Restore { new, before, progress: RolloutProgress::Waiting };
                 self.order(name, order).await?;
                 self.order(name, RolloutOrder::Complete { serial: None }).await?;
-                Ok(Agreed::Done)
+                Ok(Agreement::Done)
             }
-            (StoredState::State(KeptState::Complete { .. }), _) => {
+            (StoredState::State(SharedState::Complete { .. }), _) => {
                 self.order(name, RolloutOrder::Complete { serial }).await?;
-                Ok(Agreed::Done)
+                Ok(Agreement::Done)
             }
-            (StoredState::State(KeptState::Stage { at: theirs, paused }), _) => {
+            (StoredState::State(SharedState::Stage { at: theirs, paused }), _) => {
                 if let Some(known) = self.known.get_mut(name) {
                     known.is_paused = paused;
                 }
                 let is_behind = !matches!(here, RolloutProgress::Stage { at, .. } if *at >= theirs);
                 if is_behind {
                     self.enter(name, rollout, theirs, connections).await?;
-                    return Ok(Agreed::Done);
+                    return Ok(Agreement::Done);
                 }
                 let is_held = self.shared.as_ref().is_some_and(|shared| shared.is_waited_for(name));
                 let why = || "waits for proxies of other replicas to acknowledge it".to_owned();
-                Ok(if is_held { Agreed::Held(why()) } else { Agreed::GoOn })
+                Ok(if is_held { Agreement::Held(why()) } else { Agreement::GoOn })
             }
         }
     }
 
     /// Stores a decision for other replicas. Returns whether it was stored and may be applied: not if another replica was first.
-    pub(super) async fn decide(&mut self, name: &ObjectRef, context: &PushContext, state: KeptState) -> bool {
+    pub(super) async fn decide(&mut self, name: &ObjectRef, context: &PushContext, state: SharedState) -> bool {
         let Some(shared) = &mut self.shared else { return true };
         match shared.write(name, context, state).await {
             Ok(()) => true,

@@ -40,7 +40,7 @@ impl Prometheus {
     }
 
     /// Queries once.
-    pub(super) async fn ask(&self, query: &str) -> Answer {
+    pub(super) async fn query(&self, query: &str) -> Answer {
         let Some(address) = &self.address else { return Answer::Unknown(NOWHERE.to_owned()) };
         let mut address = format!("{address}/api/v1/query?query=");
         for byte in query.bytes() {
@@ -104,7 +104,9 @@ mod tests {
     #[tokio::test]
     async fn prometheus_errors_do_not_contain_the_address() {
         let said = async |address: Option<&str>| {
-            let Answer::Unknown(why) = Prometheus::new(address).ask("up").await else { panic!("{address:?} answers") };
+            let Answer::Unknown(why) = Prometheus::new(address).query("up").await else {
+                panic!("{address:?} answers")
+            };
             why
         };
         assert!(said(None).await.contains("NAVARCH_PROMETHEUS_URL"));

@@ -50,7 +50,7 @@ pub(super) struct TypeState {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Members {
     names: BTreeMap<ProxyId, Arc<str>>,
-    said: BTreeMap<(ProxyId, ResourceType), TypeState>,
+    states: BTreeMap<(ProxyId, ResourceType), TypeState>,
 }
 
 impl Members {
@@ -60,9 +60,9 @@ impl Members {
         for info in connections.iter().filter(|info| rollout.is_seen_by(&info.proxy.name)) {
             members.names.insert(info.proxy_id, info.proxy.name.clone());
             for watch in &info.types {
-                let refused = watch.rejected.as_ref().map(|said| (watch.refused.clone(), said.message.clone()));
-                let said = TypeState { taken: watch.taken.clone(), refused };
-                members.said.insert((info.proxy_id, watch.kind), said);
+                let refused = watch.rejected.as_ref().map(|rejected| (watch.refused.clone(), rejected.message.clone()));
+                let rejected = TypeState { taken: watch.taken.clone(), refused };
+                members.states.insert((info.proxy_id, watch.kind), rejected);
             }
         }
         members
@@ -74,7 +74,7 @@ impl Members {
         let mut tally = ProxyCounts::default();
         let began = last_change(inspect, &FactKey::Rollout(object.object_ref()));
         let mut compared = Compared::default();
-        for (proxy, kinds) in inspect.engine.reached(&facts_of(object)) {
+        for (proxy, kinds) in inspect.engine.affected_proxies(&facts_of(object)) {
             let Some(name) = self.names.get(&proxy) else { continue };
             tally.reached += 1;
             let mut is_pending = false;
@@ -82,13 +82,13 @@ impl Members {
                 let shown = inspect.engine.shown(proxy, kind);
                 let mut is_shown =
                     |of: &Arc<Collection>| shown.as_ref().is_some_and(|shown| compared.are_equal(shown, of));
-                let said = self.said.get(&(proxy, kind));
-                let taken = said.and_then(|said| said.taken.as_ref());
+                let state = self.states.get(&(proxy, kind));
+                let taken = state.and_then(|state| state.taken.as_ref());
                 if taken.is_some_and(|(collection, revision)| *revision >= began || is_shown(collection)) {
                     continue;
                 }
                 is_pending = true;
-                let refused = said.and_then(|said| said.refused.as_ref());
+                let refused = state.and_then(|state| state.refused.as_ref());
                 // It may have rejected an older response, and not have answered yet.
                 if let Some((_, message)) = refused.filter(|(what, _)| what.as_ref().is_some_and(&mut is_shown)) {
                     tally.refused.get_or_insert_with(|| format!("{name} rejected {}: {message}", kind.short_name()));
@@ -133,7 +133,7 @@ pub(super) fn chosen<'a>(
         if is_kept {
             chosen.insert(proxy.name.clone());
         }
-        let sees = is_kept || share.holds(rank);
+        let sees = is_kept || share.contains(rank);
         let entry = workloads.entry(workload(proxy)).or_insert_with(|| (rank, proxy.name.clone(), sees));
         entry.2 |= sees;
         if (rank, &proxy.name) < (entry.0, &entry.1) {

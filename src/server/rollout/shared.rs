@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use navarch_api::any_object::AnyObject;
 use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
-use navarch_status::{KeptRollout, KeptState, RolloutStore, StoreError};
+use navarch_status::{KeptRollout, RolloutStore, SharedState, StoreError};
 
 /// Poll interval of ConfigMaps during rollouts, and without rollouts.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ pub(super) enum StoredState {
     /// It is of a newer change, which this replica has not received yet.
     Newer,
     /// It is of this change.
-    State(KeptState),
+    State(SharedState),
 }
 
 impl Shared {
@@ -73,7 +73,7 @@ impl Shared {
             Ok(kept) => {
                 self.kept = kept;
                 self.failed = None;
-                self.tidy(context).await;
+                self.remove_completed(context).await;
             }
             Err(error) => {
                 let error = error.to_string();
@@ -96,10 +96,10 @@ impl Shared {
     }
 
     /// Removes the state of completed rollouts, and of objects with another version.
-    async fn tidy(&mut self, context: &PushContext) {
+    async fn remove_completed(&mut self, context: &PushContext) {
         self.left_over.retain(|name, _| self.kept.contains_key(name));
         for (name, kept) in &self.kept {
-            let is_complete = matches!(kept.state, KeptState::Complete { .. });
+            let is_complete = matches!(kept.state, SharedState::Complete { .. });
             if !is_complete && context.rollouts.contains_key(name) {
                 self.left_over.remove(name);
                 continue;
@@ -132,8 +132,8 @@ impl Shared {
     /// Rollouts of others whose objects were read here as if all proxies had the new version, because this process started meanwhile.
     pub(super) fn missed(&self, context: &PushContext) -> Vec<KeptRollout> {
         let is_missed = |(name, kept): &(&ObjectRef, &KeptRollout)| {
-            let is_there = || context.objects.any(name).is_some_and(|object| is_version(&kept.new, &object));
-            !matches!(kept.state, KeptState::Complete { .. }) && !context.rollouts.contains_key(*name) && is_there()
+            let exists = || context.objects.any(name).is_some_and(|object| is_version(&kept.new, &object));
+            !matches!(kept.state, SharedState::Complete { .. }) && !context.rollouts.contains_key(*name) && exists()
         };
         self.kept.iter().filter(is_missed).map(|(_, kept)| kept.clone()).collect()
     }
@@ -148,14 +148,14 @@ impl Shared {
         &mut self,
         name: &ObjectRef,
         context: &PushContext,
-        state: KeptState,
+        state: SharedState,
     ) -> Result<(), StoreError> {
         let Some(new) = context.new_versions.any(name) else { return Ok(()) };
         let known = self.kept.get(name);
         let version = known.and_then(|kept| kept.version.clone());
         let of_same = known.filter(|kept| is_version(&kept.new, &new));
         let is_same_stage = |kept: &&KeptRollout| match (&kept.state, &state) {
-            (KeptState::Stage { at, .. }, KeptState::Stage { at: now, .. }) => at == now,
+            (SharedState::Stage { at, .. }, SharedState::Stage { at: now, .. }) => at == now,
             _ => false,
         };
         let waits = of_same.filter(is_same_stage).map(|kept| kept.waits.clone()).unwrap_or_default();
@@ -164,11 +164,11 @@ impl Shared {
     }
 
     /// Like [`Shared::write`], based on the current state: an operator's command takes precedence over concurrent writes of replicas.
-    pub(super) async fn insist(
+    pub(super) async fn write_until_success(
         &mut self,
         name: &ObjectRef,
         context: &PushContext,
-        state: &KeptState,
+        state: &SharedState,
     ) -> Result<(), StoreError> {
         let mut outcome = Err(StoreError::Stale);
         for _ in 0..MAX_ATTEMPTS {
@@ -183,7 +183,7 @@ impl Shared {
     }
 
     /// Reports whether proxies of this replica have not acknowledged the stage, unless that is reported already.
-    pub(super) async fn say(&mut self, name: &ObjectRef, are_pending: bool) {
+    pub(super) async fn report_pending(&mut self, name: &ObjectRef, are_pending: bool) {
         let Some(kept) = self.kept.get(name) else { return };
         let (said, now) = (kept.waits.get(&self.replica).copied(), Timestamp::now());
         let is_said = said.is_some_and(|at| now.duration_since(at).unsigned_abs() < REPORT_INTERVAL);

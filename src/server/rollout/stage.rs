@@ -54,8 +54,8 @@ pub(super) enum Next {
 
 /// Decides from the observed state.
 pub(super) fn next(seen: &StageView<'_>) -> Next {
-    if let Some(said) = seen.refused {
-        return Next::Stop(said.to_owned());
+    if let Some(message) = seen.refused {
+        return Next::Stop(message.to_owned());
     }
     if let Some(why) = seen.held {
         return Next::Stay(why.to_owned());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use navarch_push::mesh_state::Change;
 use navarch_push::rollout::{RolloutOrder, RolloutProgress};
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_status::{Cluster, KeptRollout, KeptState, RolloutStore};
+use navarch_status::{Cluster, KeptRollout, RolloutStore, SharedState};
 use navarch_xds::connections::Connections;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -35,19 +35,19 @@ pub(in crate::server) async fn start(
     tasks: &mut Tasks,
 ) -> anyhow::Result<RolloutControl> {
     let (orders, received) = mpsc::channel(MAX_PENDING_COMMANDS);
-    let (told, status) = watch::channel(Arc::default());
+    let (status_sender, status) = watch::channel(Arc::default());
     let shared = match client.filter(|_| config.settings.discover_configuration) {
         Some(client) => {
             let namespace = config.settings.system_namespace.as_str();
             let store = RolloutStore::new(&Cluster(client.clone()), namespace);
-            take_up(&store, push).await?;
+            restore(&store, push).await?;
             Some(Shared::new(store, &config.writing.identity))
         }
         None => None,
     };
     let prometheus = Arc::new(Prometheus::new(config.prometheus.as_deref()));
-    let (known, asked) = (BTreeMap::new(), JoinSet::new());
-    let work = Work { push: push.clone(), connections, known, told, prometheus, shared, asked };
+    let (known, queries) = (BTreeMap::new(), JoinSet::new());
+    let work = Work { push: push.clone(), connections, known, status_sender, prometheus, shared, queries };
     let stop = stop.clone();
     spawn("rollouts", tasks, async move {
         work.run(received, stop).await;
@@ -57,7 +57,7 @@ pub(in crate::server) async fn start(
 }
 
 /// Restores stored rollouts once their objects are read.
-async fn take_up(store: &RolloutStore, push: &PushHandle) -> Result<(), Ended> {
+async fn restore(store: &RolloutStore, push: &PushHandle) -> Result<(), Ended> {
     let kept = match tokio::time::timeout(LIST_TIMEOUT, store.list()).await {
         Ok(Ok(kept)) => kept,
         Ok(Err(error)) => {
@@ -76,9 +76,9 @@ async fn take_up(store: &RolloutStore, push: &PushHandle) -> Result<(), Ended> {
 pub(super) fn restored(kept: KeptRollout) -> Option<Change> {
     let name = kept.name();
     let progress = match kept.state {
-        KeptState::Stage { at, .. } => RolloutProgress::Stage { at, chosen: Arc::default() },
-        KeptState::Stopped { reason } => RolloutProgress::Stopped(reason.into()),
-        KeptState::Complete { .. } => return None,
+        SharedState::Stage { at, .. } => RolloutProgress::Stage { at, chosen: Arc::default() },
+        SharedState::Stopped { reason } => RolloutProgress::Stopped(reason.into()),
+        SharedState::Complete { .. } => return None,
     };
     let order = RolloutOrder::Restore { new: kept.new, before: kept.before, progress };
     Some(Change::Rollout(name, Arc::new(order)))

@@ -11,16 +11,16 @@ use super::{TrackedRollout, Work};
 
 impl Work {
     /// Publishes the status of all rollouts.
-    pub(super) fn tell(&self, context: &PushContext) {
+    pub(super) fn publish_status(&self, context: &PushContext) {
         let one = |(name, rollout): (&ObjectRef, &Arc<Rollout>)| {
             let known = self.known.get(name).filter(|known| known.serial == rollout.serial);
-            told(name, rollout, known)
+            report(name, rollout, known)
         };
         let now = Rollouts { rollouts: context.rollouts.iter().map(one).collect() };
-        self.told.send_if_modified(|told| {
-            let is_new = **told != now;
+        self.status_sender.send_if_modified(|current| {
+            let is_new = **current != now;
             if is_new {
-                *told = Arc::new(now);
+                *current = Arc::new(now);
             }
             is_new
         });
@@ -28,7 +28,7 @@ impl Work {
 }
 
 /// The report of one rollout.
-fn told(name: &ObjectRef, rollout: &Rollout, known: Option<&TrackedRollout>) -> RolloutReport {
+fn report(name: &ObjectRef, rollout: &Rollout, known: Option<&TrackedRollout>) -> RolloutReport {
     let (state, stage) = match &rollout.progress {
         RolloutProgress::Waiting => (RolloutState::Waiting, 0),
         RolloutProgress::Stage { at, .. } if known.is_some_and(|known| known.is_paused) => {

@@ -21,7 +21,7 @@ pub(super) struct TracedChange {
     /// Number of changed inputs.
     pub(super) count: usize,
     /// When the first watch event arrived.
-    pub(super) came: Option<Instant>,
+    pub(super) received_at: Option<Instant>,
     /// When the push began.
     pub(super) began: Instant,
     /// The duration until the snapshot was published.
@@ -40,7 +40,7 @@ impl TracedChange {
             objects: push.objects.clone(),
             inputs: inputs.cloned().collect(),
             count: push.facts,
-            came: push.came,
+            received_at: push.received_at,
             began: push.began,
             taken_in: push.taken_in,
             took: push.took,

@@ -15,7 +15,7 @@ const MAX_PROXIES: usize = 32;
 /// Maximum number of responses per proxy.
 const MAX_RESPONSES: usize = 16;
 /// Timeout of answers: warming clusters and slow clients take seconds.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+const ACK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A change in progress.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl OpenTrace {
     }
 
     /// Counts anew.
-    pub(super) fn begin_look(&mut self) {
+    pub(super) fn begin_count(&mut self) {
         self.was_waiting = self.is_waiting();
         self.counts = Counts::default();
     }
@@ -121,7 +121,7 @@ impl OpenTrace {
     /// Whether the trace is complete. Between a stream's mailbox and its session an update is in neither: two consecutive checks
     /// must agree.
     pub(super) fn is_done(&self, now: Instant) -> bool {
-        let is_late = now.saturating_duration_since(self.change.published()) >= ANSWER_TIMEOUT;
+        let is_late = now.saturating_duration_since(self.change.published()) >= ACK_TIMEOUT;
         is_late || !self.is_waiting() && !self.was_waiting
     }
 
@@ -130,7 +130,7 @@ impl OpenTrace {
     }
 
     /// Number of proxies that were sent the change but have no span.
-    pub(super) fn left_out(&self) -> usize {
+    pub(super) fn skipped(&self) -> usize {
         self.counts.sent.saturating_sub(self.proxies.len())
     }
 }

@@ -46,14 +46,18 @@ impl Clock {
 pub(super) fn of(open: &OpenTrace, clock: &Clock, ids: &Ids) -> Vec<Span> {
     let mut trace = Trace { clock, ids, open, spans: Vec::new() };
     let change = &open.change;
-    let came = change.came.unwrap_or(change.began).min(change.began);
-    let root = trace.add("change", None, [came, change.published()]);
+    let received_at = change.received_at.unwrap_or(change.began).min(change.began);
+    let root = trace.add("change", None, [received_at, change.published()]);
     for object in &change.objects {
-        let span = trace.add("watch event", Some(root), [object.came.unwrap_or(came).min(change.began), change.began]);
-        trace.describe(span, |span| tell_object(span, object));
+        let span = trace.add(
+            "watch event",
+            Some(root),
+            [object.received_at.unwrap_or(received_at).min(change.began), change.began],
+        );
+        trace.describe(span, |span| set_object_attributes(span, object));
     }
-    if change.objects.is_empty() && change.came.is_some() {
-        trace.add("watch event", Some(root), [came, change.began]);
+    if change.objects.is_empty() && change.received_at.is_some() {
+        trace.add("watch event", Some(root), [received_at, change.began]);
     }
     trace.add("snapshot", Some(root), [change.began, change.in_force()]);
     let translation = trace.add("translation", Some(root), [change.in_force(), change.published()]);
@@ -108,15 +112,15 @@ impl Trace<'_> {
                 span.attributes.push(attribute("navarch.revisions", revisions));
             }
         });
-        let Some(Answer { after, is_taken, said }) = &response.answer else { return };
+        let Some(Answer { after, is_taken, message }) = &response.answer else { return };
         let name = if *is_taken { "ACK" } else { "NACK" };
         let answer = self.add(name, Some(send), [response.at, response.at + *after]);
         self.describe(answer, |span| {
             span.attributes.extend(whose);
             if !is_taken {
-                let said = said.as_deref().unwrap_or_default();
-                let (said, _) = said.split_at(said.floor_char_boundary(MAX_WORDS));
-                span.status = Some(Status::error(said.to_owned()));
+                let message = message.as_deref().unwrap_or_default();
+                let (message, _) = message.split_at(message.floor_char_boundary(MAX_WORDS));
+                span.status = Some(Status::error(message.to_owned()));
             }
         });
     }
@@ -128,7 +132,7 @@ impl Trace<'_> {
         let Some(root) = self.spans.first_mut() else { return };
         root.end_time_unix_nano = end;
         if let Some(first) = change.objects.first() {
-            tell_object(root, first);
+            set_object_attributes(root, first);
             let names: Vec<String> = change.objects.iter().map(|object| object.name.to_string()).collect();
             root.attributes.push(attribute("navarch.objects", names));
         } else {
@@ -139,7 +143,7 @@ impl Trace<'_> {
             ("navarch.revision", usize::try_from(change.revision).unwrap_or(usize::MAX)),
             ("navarch.inputs.count", change.count),
             ("navarch.proxies.sent", counts.sent.max(self.open.proxies.len())),
-            ("navarch.proxies.left_out", self.open.left_out()),
+            ("navarch.proxies.left_out", self.open.skipped()),
             ("navarch.proxies.rejected", counts.rejected),
             ("navarch.proxies.unanswered", counts.unanswered),
             ("navarch.proxies.unsent", counts.unsent),
@@ -152,7 +156,7 @@ impl Trace<'_> {
 }
 
 /// The attributes of an object.
-fn tell_object(span: &mut Span, object: &ChangedObject) {
+fn set_object_attributes(span: &mut Span, object: &ChangedObject) {
     let ChangedObject { name, generation, .. } = object;
     span.attributes.extend([
         attribute("navarch.object.kind", name.kind.as_str()),

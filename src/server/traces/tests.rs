@@ -23,10 +23,10 @@ fn change(came: Instant) -> TracedChange {
     let name = ObjectRef { kind: Kind::VirtualService, name: NamespacedName::new("shop", "reviews") };
     TracedChange {
         revision: 7,
-        objects: vec![ChangedObject { name, generation: Some(3), came: Some(came) }],
+        objects: vec![ChangedObject { name, generation: Some(3), received_at: Some(came) }],
         inputs: Vec::new(),
         count: 1,
-        came: Some(came),
+        received_at: Some(came),
         began: came + milliseconds(1),
         taken_in: milliseconds(2),
         took: milliseconds(5),
@@ -41,7 +41,7 @@ fn stream(number: u64, came: Instant, sent: u64, answer: Option<(u64, bool)>) ->
     let answer = answer.map(|(after, is_taken)| Answer {
         after: milliseconds(after),
         is_taken,
-        said: (!is_taken).then(|| Arc::from("no such thing")),
+        message: (!is_taken).then(|| Arc::from("no such thing")),
     });
     let (kind, at) = (ResourceType::Route, came + milliseconds(sent));
     let response = ChangeResponse { number: 1, kind, changes: [6, 7], at, count: 1, removed: 0, bytes: 9, answer };
@@ -50,7 +50,7 @@ fn stream(number: u64, came: Instant, sent: u64, answer: Option<(u64, bool)>) ->
 }
 
 fn look(trace: &mut OpenTrace, streams: &[ChangeProgress]) {
-    trace.begin_look();
+    trace.begin_count();
     streams.iter().for_each(|stream| trace.see(stream));
 }
 
@@ -122,7 +122,7 @@ fn traces_list_the_worst_proxies_and_count_the_others() {
     look(&mut trace, &streams);
     let kept: Vec<u64> = trace.proxies.keys().copied().collect();
     assert_eq!(kept, [3, 4].into_iter().chain(70..100).collect::<Vec<_>>());
-    assert_eq!((trace.counts.sent, trace.counts.rejected, trace.counts.unanswered, trace.left_out()), (100, 1, 1, 68));
+    assert_eq!((trace.counts.sent, trace.counts.rejected, trace.counts.unanswered, trace.skipped()), (100, 1, 1, 68));
 }
 
 #[test]

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// Maximum number of printed failures.
-const TOLD: usize = 5;
+const MAX_PRINTED: usize = 5;
 /// The pause between requests of a load.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -50,7 +50,8 @@ async fn serve(stream: UnixStream, port: u16, counts: Arc<Counts>) -> std::io::R
     let mut lines = BufReader::new(reader).lines();
     while let Some(line) = lines.next_line().await? {
         let order = serde_json::from_str(&line).unwrap_or(Value::Null);
-        let answer = obey(&order, port, &counts).await.unwrap_or_else(|error| json!({"error": format!("{error:#}")}));
+        let answer =
+            run_command(&order, port, &counts).await.unwrap_or_else(|error| json!({"error": format!("{error:#}")}));
         writer.write_all(format!("{answer}\n").as_bytes()).await?;
     }
     Ok(())
@@ -88,7 +89,7 @@ async fn body(name: &str, request: Request) -> String {
 }
 
 /// Runs a command; pods send requests to each other on the same port.
-async fn obey(order: &Value, port: u16, counts: &Counts) -> Result<Value> {
+async fn run_command(order: &Value, port: u16, counts: &Counts) -> Result<Value> {
     let text = |key: &str| order[key].as_str().with_context(|| format!("no {key}"));
     match text("op")? {
         "resolve" => {
@@ -147,7 +148,7 @@ impl Tally {
             Err(error) => json!(format!("{error:#}")),
         };
         self.failed += 1;
-        if self.told.len() < TOLD {
+        if self.told.len() < MAX_PRINTED {
             self.told.push(json!({"after": self.ok, "was": failure}));
         }
     }

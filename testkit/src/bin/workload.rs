@@ -61,7 +61,7 @@ async fn listen(port: u16) -> Result<TcpListener> {
 }
 
 /// Completes when the process gets a termination signal.
-async fn told_to_end() {
+async fn wait_for_termination() {
     let handlers = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     // Without handlers a signal ends the process anyway.
     let (Ok(mut term), Ok(mut int)) = handlers else { return std::future::pending().await };
@@ -84,7 +84,7 @@ async fn serve(name: &str, port: u16) -> Result<()> {
     });
     let listener = listen(port).await?;
     println!("{name} listens on {port}");
-    axum::serve(listener, app).with_graceful_shutdown(told_to_end()).await?;
+    axum::serve(listener, app).with_graceful_shutdown(wait_for_termination()).await?;
     Ok(())
 }
 
@@ -144,7 +144,7 @@ async fn load(port: u16, rate: u32, targets: &[&str]) -> Result<()> {
         // It contains only numbers and texts, which can always be encoded.
         async move { serde_json::to_string(&*tally.lock().await).unwrap_or_default() }
     });
-    axum::serve(listen(port).await?, app).with_graceful_shutdown(told_to_end()).await?;
+    axum::serve(listen(port).await?, app).with_graceful_shutdown(wait_for_termination()).await?;
     Ok(())
 }
 

@@ -113,7 +113,7 @@ struct Application<'a> {
 
 /// An application with this response, with its service account and its Service on port 9080.
 #[must_use]
-pub fn saying(namespace: &str, app: &str, says: &str) -> Vec<Value> {
+pub fn with_response(namespace: &str, app: &str, says: &str) -> Vec<Value> {
     let service = json!({
         "apiVersion": "v1",
         "kind": "Service",

@@ -51,9 +51,9 @@ fn hear(session: &mut Session, mut bytes: &[u8]) -> Result<(Vec<Vec<u8>>, bool, 
     let (mut messages, mut out) = (Vec::new(), Vec::new());
     loop {
         match session.next(&mut bytes, &mut out)? {
-            Heard::Message(message) => messages.push(message.into_owned()),
-            Heard::Nothing => return Ok((messages, false, out)),
-            Heard::Ended => return Ok((messages, true, out)),
+            ServerBytes::Message(message) => messages.push(message.into_owned()),
+            ServerBytes::Nothing => return Ok((messages, false, out)),
+            ServerBytes::Ended => return Ok((messages, true, out)),
         }
     }
 }
@@ -91,9 +91,9 @@ fn a_message_that_lies_in_one_read_is_not_copied() {
     let (mut session, mut input) = (session(), bytes.as_slice());
     for expected in [b"a", b"b"] {
         let heard = session.next(&mut input, &mut Vec::new()).unwrap();
-        assert!(matches!(heard, Heard::Message(Cow::Borrowed(message)) if message == expected));
+        assert!(matches!(heard, ServerBytes::Message(Cow::Borrowed(message)) if message == expected));
     }
-    assert_eq!(session.next(&mut input, &mut Vec::new()).unwrap(), Heard::Nothing);
+    assert_eq!(session.next(&mut input, &mut Vec::new()).unwrap(), ServerBytes::Nothing);
 }
 
 #[test]

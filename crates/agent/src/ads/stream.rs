@@ -61,7 +61,7 @@ pub(super) async fn run(core: Arc<Core>, protocol: Protocol, downstream: Streami
     let status = tokio::select! {
         // Polled first, so that Envoy's end is not counted as one of the control plane's.
         biased;
-        () = outbox.closed() => return metrics.left(Code::Cancelled),
+        () = outbox.closed() => return metrics.count_stream_end(Code::Cancelled),
         status = pass(core, protocol, downstream, &outbox) => status,
         () = stop.cancelled() => Status::unavailable("the agent is shutting down"),
     };
@@ -110,8 +110,8 @@ async fn pass(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>,
     let ended = tokio::select! {
         ended = stream.pass_requests(downstream) => ended,
         ended = responses => ended.map_err(Failure::ControlPlanes),
-        ended = stream.tell_health() => ended.map_err(Failure::ControlPlanes),
-        ended = stream.ask_for_peers() => ended.map_err(Failure::ControlPlanes),
+        ended = stream.report_health() => ended.map_err(Failure::ControlPlanes),
+        ended = stream.request_peers() => ended.map_err(Failure::ControlPlanes),
         ended = stream.pass_extensions(waiting, outbox) => ended.map_err(Failure::ControlPlanes),
         () = stream.replaced.cancelled() => {
             Err(Failure::ControlPlanes(Status::cancelled("Envoy opened another stream")))
@@ -130,28 +130,28 @@ fn status_of(ended: Result<(), Failure>, metrics: &AgentMetrics) -> Status {
             Status::ok("")
         }
         Err(Failure::Envoys(status)) => {
-            metrics.left(status.code());
+            metrics.count_stream_end(status.code());
             tracing::warn!(code = ?status.code(), reason = status.message(), "Envoy's stream failed");
             status
         }
         Err(Failure::ControlPlanes(status)) => {
             metrics.ended(status.code());
             tracing::warn!(code = ?status.code(), reason = status.message(), "the stream to the control plane failed");
-            told(status)
+            envoy_status(status)
         }
     }
 }
 
 /// The status for Envoy. A broken connection becomes `UNAVAILABLE`: Envoy would otherwise log a protocol error at
 /// each restart of the control plane.
-fn told(status: Status) -> Status {
+fn envoy_status(status: Status) -> Status {
     let is_of_transport = std::error::Error::source(&status).is_some();
     if is_of_transport { Status::unavailable("the connection to the control plane ended") } else { status }
 }
 
 impl Stream {
     /// Sends a request to the control plane.
-    async fn ask(&self, request: Bytes) -> Result<(), Status> {
+    async fn send_request(&self, request: Bytes) -> Result<(), Status> {
         self.core.config.metrics.requested();
         let sent = self.requests.send(request).await;
         sent.map_err(|_| Status::unavailable("the control plane closed the stream for requests"))
@@ -178,11 +178,11 @@ impl Stream {
             } else if type_url == WORKLOAD {
                 self.has_workloads.store(true, Ordering::Relaxed);
             }
-            self.ask(request).await.map_err(Failure::ControlPlanes)?;
+            self.send_request(request).await.map_err(Failure::ControlPlanes)?;
             if opens {
                 for type_url in self.core.config.own_types() {
                     let request = own::request(self.protocol, own::Ack { type_url, ..own::Ack::default() });
-                    self.ask(request).await.map_err(Failure::ControlPlanes)?;
+                    self.send_request(request).await.map_err(Failure::ControlPlanes)?;
                 }
                 self.opened.send_replace(true);
             }
@@ -220,16 +220,16 @@ impl Stream {
                 && (type_url == own::EXTENSION || (type_url == own::LISTENER && listeners_wait));
             if let Some(type_url) = config.own_types().find(|own| *own == type_url) {
                 let answer = config.take(self.protocol, type_url, response);
-                self.ask(answer).await?;
+                self.send_request(answer).await?;
             } else if type_url == WORKLOAD
-                && let Some(metrics) = self.peers_asker()
+                && let Some(metrics) = self.peer_metrics()
             {
                 let (nonce, error) = metrics.take_peers(response);
                 if let Some(error) = &error {
                     tracing::warn!(error, type_url = WORKLOAD, "rejected a response");
                 }
                 let ack = own::Ack { type_url: WORKLOAD, nonce, error, ..own::Ack::default() };
-                self.ask(own::request(self.protocol, ack)).await?;
+                self.send_request(own::request(self.protocol, ack)).await?;
             } else if waits {
                 let sent = extensions.send(response).await;
                 sent.map_err(|_| Status::internal("the task for extension configs panicked"))?;
@@ -241,7 +241,7 @@ impl Stream {
     }
 
     /// Reports the workload's health to the control plane after Envoy has subscribed to listeners, and at every change.
-    async fn tell_health(&self) -> Result<(), Status> {
+    async fn report_health(&self) -> Result<(), Status> {
         let Some(mut health) = self.core.config.health.clone() else { return std::future::pending().await };
         // `self` owns the sender, so this does not fail.
         let _ = self.opened.subscribe().wait_for(|opened| *opened).await;
@@ -249,7 +249,7 @@ impl Stream {
         while health.changed().await.is_ok() {
             let known: Option<Health> = health.borrow_and_update().clone();
             if let Some(known) = known {
-                self.ask(own::health(self.protocol, &known)).await?;
+                self.send_request(own::health(self.protocol, &known)).await?;
             }
         }
         std::future::pending().await
@@ -257,24 +257,24 @@ impl Stream {
 
     /// The metrics for which the agent subscribes to peers on this stream, if any: Envoy must not subscribe to
     /// workloads itself, and only the delta protocol can add and remove names.
-    fn peers_asker(&self) -> Option<&MeshMetrics> {
+    fn peer_metrics(&self) -> Option<&MeshMetrics> {
         let is_possible = self.protocol == Protocol::Delta && !self.has_workloads.load(Ordering::Relaxed);
         self.core.config.mesh_metrics.as_ref().filter(|_| is_possible)
     }
 
     /// Subscribes to the peers that access logs identify by address only.
-    async fn ask_for_peers(&self) -> Result<(), Status> {
+    async fn request_peers(&self) -> Result<(), Status> {
         // `self` owns the sender, so this does not fail.
         let _ = self.opened.subscribe().wait_for(|opened| *opened).await;
-        if let Some(metrics) = self.peers_asker() {
-            let asking = metrics.begin_asking();
+        if let Some(metrics) = self.peer_metrics() {
+            let asking = metrics.subscribe_to_peers();
             loop {
                 let changes = asking.next().await;
-                if self.peers_asker().is_none() {
+                if self.peer_metrics().is_none() {
                     break;
                 }
                 self.asks_for_peers.store(true, Ordering::Relaxed);
-                self.ask(own::peers(changes)).await?;
+                self.send_request(own::peers(changes)).await?;
                 tokio::time::sleep(PEERS_PAUSE).await;
             }
         }
@@ -288,7 +288,7 @@ impl Stream {
             && self.asks_for_peers.load(Ordering::Relaxed)
             && let Some(metrics) = &self.core.config.mesh_metrics
         {
-            metrics.asking_was_refused();
+            metrics.on_refused();
         }
     }
 
@@ -302,7 +302,7 @@ impl Stream {
                     tracing::warn!(error, "rejected extension configs");
                     let version = self.extension_version.lock().clone();
                     let ack = own::Ack { type_url: own::EXTENSION, version, nonce, error: Some(error) };
-                    self.ask(own::request(self.protocol, ack)).await?;
+                    self.send_request(own::request(self.protocol, ack)).await?;
                 }
             }
         }

@@ -88,7 +88,7 @@ fn patterns(input: &BootstrapInput<'_>) -> Vec<Value> {
 pub(super) fn prefixes(input: &BootstrapInput<'_>) -> Vec<String> {
     let matcher = input.config.proxy_stats_matcher.as_ref();
     let configured = matcher.map_or(&[][..], |matcher| &matcher.inclusion_prefixes);
-    wanted(input, "statsInclusionPrefixes", configured, &PREFIXES)
+    included_stats(input, "statsInclusionPrefixes", configured, &PREFIXES)
 }
 
 /// The included suffixes.
@@ -99,18 +99,18 @@ pub(super) fn suffixes(input: &BootstrapInput<'_>) -> Vec<String> {
     if input.settings.exit_on_zero_active_connections {
         required.push(ACTIVE_CONNECTIONS);
     }
-    wanted(input, "statsInclusionSuffixes", configured, &required)
+    included_stats(input, "statsInclusionSuffixes", configured, &required)
 }
 
 /// The included regular expressions.
 pub(super) fn regexps(input: &BootstrapInput<'_>) -> Vec<String> {
     let matcher = input.config.proxy_stats_matcher.as_ref();
     let configured = matcher.map_or(&[][..], |matcher| &matcher.inclusion_regexps);
-    wanted(input, "statsInclusionRegexps", configured, &[PATTERN])
+    included_stats(input, "statsInclusionRegexps", configured, &[PATTERN])
 }
 
 /// Included stats from the annotation or proxy config, plus the required ones. Each pod IP replaces `{pod_ip}`.
-fn wanted(input: &BootstrapInput<'_>, key: &str, configured: &[String], required: &[&str]) -> Vec<String> {
+fn included_stats(input: &BootstrapInput<'_>, key: &str, configured: &[String], required: &[&str]) -> Vec<String> {
     let annotated = annotation(input, key).filter(|text| !text.is_empty());
     let users: Vec<&str> = match annotated {
         Some(text) => text.split(',').collect(),

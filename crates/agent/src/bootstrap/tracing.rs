@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{BootstrapError, BootstrapInput, SideFile, service_name};
+use super::{BootstrapError, BootstrapInput, RequiredFile, service_name};
 use crate::go_path;
 use navarch_api::mesh::{ProxyConfig, Tracing};
 
@@ -78,8 +78,8 @@ fn token_path(config: &ProxyConfig) -> String {
 }
 
 /// The file with Lightstep's access token.
-pub(super) fn token_file(config: &ProxyConfig) -> Option<SideFile> {
+pub(super) fn token_file(config: &ProxyConfig) -> Option<RequiredFile> {
     let lightstep = |tracing: &Tracing| tracing.lightstep.clone().filter(|_| tracing.zipkin.is_none());
     let lightstep = config.tracing.as_ref().and_then(lightstep)?;
-    Some(SideFile { path: token_path(config), content: lightstep.access_token })
+    Some(RequiredFile { path: token_path(config), content: lightstep.access_token })
 }

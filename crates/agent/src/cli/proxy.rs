@@ -14,12 +14,12 @@ const STACK_SIZE: usize = 1 << 20;
 
 /// Runs until Envoy exits or the agent receives a termination signal.
 pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result<i32> {
-    huge_pages::do_without_huge_pages();
+    huge_pages::disable_huge_pages();
     let command = ProxyCommand::read(arguments, variables)?;
     let unknown = super::log::start(&command.log_output_level, command.settings.log_json)?;
-    super::say_ignored("unknown scopes in --log_output_level", &unknown);
-    super::say_ignored("flags that have no effect", &command.without_effect);
-    super::say_ignored("environment variables of pilot-agent that have no effect", &ignored::ignored(variables));
+    super::warn_ignored("unknown scopes in --log_output_level", &unknown);
+    super::warn_ignored("flags that have no effect", &command.without_effect);
+    super::warn_ignored("environment variables of pilot-agent that have no effect", &ignored::ignored(variables));
     // One thread is enough for the agent's work, and the kernel binds Envoy to the thread that started it. Files and
     // host names are read on a few more, which end when they are idle.
     let runtime = tokio::runtime::Builder::new_current_thread()

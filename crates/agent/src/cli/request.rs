@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 
 use crate::flags::{CommandLine, Flag, UnknownFlags};
-use crate::local_http::Question;
+use crate::local_http::LocalRequest;
 
 /// The allowed ports.
 const PORTS: [u16; 4] = [15000, 15004, 15020, 15021];
@@ -22,16 +22,16 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
     ensure!(PORTS.contains(&port), "--debug-port={port} is not one of {PORTS:?}");
     let [method, path, body @ ..] = line.words.as_slice() else { bail!("a method and a path are required") };
     let path = format!("/{}", path.trim_start_matches('/'));
-    let question = Question {
+    let question = LocalRequest {
         method: method.parse().with_context(|| format!("invalid HTTP method {method:?}"))?,
         body: body.first().cloned().unwrap_or_default().into(),
-        ..Question::get("localhost", port, &path, REQUEST_TIMEOUT)
+        ..LocalRequest::get("localhost", port, &path, REQUEST_TIMEOUT)
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("failed to start the tokio runtime")?;
-    let answer = runtime.block_on(question.ask()).with_context(|| format!("localhost:{port}{path}"))?;
+    let answer = runtime.block_on(question.send()).with_context(|| format!("localhost:{port}{path}"))?;
     println!("{}", String::from_utf8_lossy(&answer.body));
     ensure!(answer.status.as_u16() < 400, "unexpected HTTP status {}", answer.status);
     Ok(0)

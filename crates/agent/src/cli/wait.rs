@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::downward_api::host_and_port;
 use crate::flags::{CommandLine, Flag, UnknownFlags};
-use crate::local_http::Question;
+use crate::local_http::LocalRequest;
 
 /// The readiness URL.
 const URL: &str = "http://localhost:15021/healthz/ready";
@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
     let rest = url.strip_prefix("http://").with_context(|| format!("--url={url:?} is not an http:// URL"))?;
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (host, port) = host_and_port(authority).unwrap_or((authority, 80));
-    let question = Question::get(host, port, &format!("/{path}"), each);
+    let question = LocalRequest::get(host, port, &format!("/{path}"), each);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
 }
 
 /// Polls until it is ready.
-async fn until_ready(question: Question, timeout: Duration, period: Duration) -> anyhow::Result<i32> {
+async fn until_ready(question: LocalRequest, timeout: Duration, period: Duration) -> anyhow::Result<i32> {
     let end = Instant::now() + timeout;
     let mut last = "no request was sent yet".to_owned();
     loop {
@@ -49,7 +49,7 @@ async fn until_ready(question: Question, timeout: Duration, period: Duration) ->
             bail!("Envoy was not ready within {timeout:?}: {last}");
         }
         sleep(period).await;
-        match question.clone().ask().await {
+        match question.clone().send().await {
             Ok(answer) if answer.status == http::StatusCode::OK => return Ok(0),
             Ok(answer) => last = format!("status {}", answer.status),
             Err(error) => last = error.to_string(),

@@ -38,7 +38,7 @@ struct Inner {
     /// Limits concurrent queries.
     room: Semaphore,
     /// IDs and ports of queries in flight, to detect loops.
-    asked: Mutex<KeyedSet<(u16, u16)>>,
+    pending: Mutex<KeyedSet<(u16, u16)>>,
 }
 
 /// A query in flight; removed when dropped.
@@ -50,7 +50,7 @@ struct PendingQuery<'a> {
 
 impl Drop for PendingQuery<'_> {
     fn drop(&mut self) {
-        self.inner.asked.lock().remove(&self.key);
+        self.inner.pending.lock().remove(&self.key);
     }
 }
 
@@ -73,7 +73,7 @@ impl Forwarding {
             parallel,
             timeout,
             room: Semaphore::new(MAX_CONCURRENT_QUERIES),
-            asked: Mutex::default(),
+            pending: Mutex::default(),
         };
         Self(Arc::new(inner))
     }
@@ -82,7 +82,7 @@ impl Forwarding {
     #[must_use]
     pub fn is_own(&self, message: &[u8], peer: SocketAddr) -> bool {
         let id = message.first_chunk::<2>().map(|id| u16::from_be_bytes(*id));
-        id.is_some_and(|id| self.0.asked.lock().contains(&(id, peer.port())))
+        id.is_some_and(|id| self.0.pending.lock().contains(&(id, peer.port())))
     }
 
     /// The resolvers' answer, or the prepared failure response.
@@ -92,20 +92,23 @@ impl Forwarding {
             tracing::debug!("too many concurrent DNS queries");
             return failure;
         };
-        let answer =
-            if self.0.parallel { self.race(message, carrier).await } else { self.turn(message, carrier).await };
+        let answer = if self.0.parallel {
+            self.race(message, carrier).await
+        } else {
+            self.query_resolvers(message, carrier).await
+        };
         answer.and_then(|answer| fit(answer, limit)).unwrap_or(failure)
     }
 
     /// Queries one resolver after the other, starting with a random one.
-    async fn turn(&self, message: &[u8], carrier: Carrier) -> Option<Vec<u8>> {
+    async fn query_resolvers(&self, message: &[u8], carrier: Carrier) -> Option<Vec<u8>> {
         let resolvers = &self.0.resolvers;
         let first = u32::from_be_bytes(random::bytes());
         let first = usize::try_from(first).unwrap_or(0).checked_rem(resolvers.len())?;
         let mut unwilling = None;
         for resolver in resolvers.iter().cycle().skip(first).take(resolvers.len()) {
             match self.exchange(*resolver, message, carrier).await {
-                Ok(answer) if is_unwilling(&answer) => unwilling = Some(answer),
+                Ok(answer) if needs_other_resolver(&answer) => unwilling = Some(answer),
                 Ok(answer) => return Some(answer),
                 Err(error) => tracing::debug!(%resolver, %error, "failed to query the DNS resolver"),
             }
@@ -115,12 +118,12 @@ impl Forwarding {
 
     /// Queries all resolvers concurrently; the first answer wins.
     async fn race(&self, message: &[u8], carrier: Carrier) -> Option<Vec<u8>> {
-        let asked = self.0.resolvers.iter().map(|resolver| self.exchange(*resolver, message, carrier));
-        let mut asked: FuturesUnordered<_> = asked.collect();
+        let queries = self.0.resolvers.iter().map(|resolver| self.exchange(*resolver, message, carrier));
+        let mut queries: FuturesUnordered<_> = queries.collect();
         let mut unwilling = None;
-        while let Some(answer) = asked.next().await {
+        while let Some(answer) = queries.next().await {
             match answer {
-                Ok(answer) if is_unwilling(&answer) => unwilling = Some(answer),
+                Ok(answer) if needs_other_resolver(&answer) => unwilling = Some(answer),
                 Ok(answer) => return Some(answer),
                 Err(error) => tracing::debug!(%error, "failed to query the DNS resolver"),
             }
@@ -151,14 +154,14 @@ impl Forwarding {
         let socket = UdpSocket::bind((any, 0)).await?;
         // From now on the kernel drops datagrams of other senders.
         socket.connect(resolver).await?;
-        let (asked, request) = self.note(message, socket.local_addr()?.port())?;
+        let (pending, request) = self.note(message, socket.local_addr()?.port())?;
         socket.send(&request).await?;
         let mut buffer = vec![0; usize::from(u16::MAX)];
         loop {
             let length = socket.recv(&mut buffer).await?;
             // An attacker who guesses the port must also guess the ID and the question.
-            if let Some(answer) = buffer.get(..length).filter(|answer| is_answer(answer, &request)) {
-                drop(asked);
+            if let Some(answer) = buffer.get(..length).filter(|answer| is_response(answer, &request)) {
+                drop(pending);
                 return Ok(answer.to_vec());
             }
         }
@@ -175,7 +178,7 @@ impl Forwarding {
         let length = stream.read_u16().await?;
         let mut answer = vec![0; usize::from(length)];
         stream.read_exact(&mut answer).await?;
-        if is_answer(&answer, &request) {
+        if is_response(&answer, &request) {
             Ok(answer)
         } else {
             Err(io::Error::other("the response is for another query"))
@@ -187,7 +190,7 @@ impl Forwarding {
         let rest = message.get(2..).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         let id: [u8; 2] = random::bytes();
         let key = (u16::from_be_bytes(id), port);
-        self.0.asked.lock().insert(key);
+        self.0.pending.lock().insert(key);
         let mut request = Vec::with_capacity(message.len());
         request.extend_from_slice(&id);
         request.extend_from_slice(rest);
@@ -196,12 +199,12 @@ impl Forwarding {
 }
 
 /// Whether the response code requires another resolver.
-fn is_unwilling(answer: &[u8]) -> bool {
+fn needs_other_resolver(answer: &[u8]) -> bool {
     answer.get(3).is_some_and(|flags| UNWILLING.contains(&(flags & 0x0f)))
 }
 
 /// Whether a message is the response to a request: the ID, the QR bit, and the question, compared case-insensitively.
-fn is_answer(answer: &[u8], request: &[u8]) -> bool {
+fn is_response(answer: &[u8], request: &[u8]) -> bool {
     let head = answer.len() >= HEADER
         && answer.get(..2) == request.get(..2)
         && answer.get(2).is_some_and(|flags| flags & 0x80 != 0);
@@ -211,8 +214,8 @@ fn is_answer(answer: &[u8], request: &[u8]) -> bool {
         return answer.get(3).is_some_and(|flags| flags & 0x0f != 0);
     }
     let end = question_end(request);
-    let (asked, answered) = (request.get(HEADER..end), answer.get(HEADER..end));
-    head && matches!((asked, answered), (Some(asked), Some(answered)) if asked.eq_ignore_ascii_case(answered))
+    let (sent_question, received_question) = (request.get(HEADER..end), answer.get(HEADER..end));
+    head && matches!((sent_question, received_question), (Some(sent_question), Some(received_question)) if sent_question.eq_ignore_ascii_case(received_question))
 }
 
 /// The end of the first question of a message. Questions are not compressed.

@@ -101,8 +101,8 @@ pub async fn serve(server: DnsServer, stop: CancellationToken) {
 
 impl DnsHandler {
     /// Decides how a message is answered.
-    fn think(&self, message: &[u8], carrier: Carrier) -> Answer {
-        self.metrics.dns_asked();
+    fn decide(&self, message: &[u8], carrier: Carrier) -> Answer {
+        self.metrics.count_dns_query();
         let table = self.names.table();
         let random = u32::from_be_bytes(random::bytes());
         answer(message, carrier, table.as_deref(), random, self.before_table == BeforeTable::Forward)
@@ -141,7 +141,7 @@ async fn datagrams(socket: Arc<UdpSocket>, handler: Arc<DnsHandler>) {
             }
         };
         let Some(message) = buffer.get(..length) else { continue };
-        match handler.think(message, Carrier::Udp) {
+        match handler.decide(message, Carrier::Udp) {
             // Errors of sending to a client are ignored.
             Answer::Now(answer) => drop(socket.send_to(&answer, peer).await),
             Answer::Forward(question) => {
@@ -161,7 +161,7 @@ async fn connections(listener: TcpListener, handler: Arc<DnsHandler>, port: Arc<
     let serve = |stream, peer| {
         let handler = handler.clone();
         async move {
-            if let Err(error) = converse(stream, peer, &handler).await {
+            if let Err(error) = serve_connection(stream, peer, &handler).await {
                 tracing::debug!(%peer, %error, "connection ended with an error");
             }
         }
@@ -170,7 +170,7 @@ async fn connections(listener: TcpListener, handler: Arc<DnsHandler>, port: Arc<
 }
 
 /// Answers the queries of a connection in order.
-async fn converse(mut stream: PortStream, peer: SocketAddr, handler: &DnsHandler) -> io::Result<()> {
+async fn serve_connection(mut stream: PortStream, peer: SocketAddr, handler: &DnsHandler) -> io::Result<()> {
     let slow = |_| io::Error::from(io::ErrorKind::TimedOut);
     loop {
         let read = async {
@@ -183,7 +183,7 @@ async fn converse(mut stream: PortStream, peer: SocketAddr, handler: &DnsHandler
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             message => message?,
         };
-        let answer = match handler.think(&message, Carrier::Tcp) {
+        let answer = match handler.decide(&message, Carrier::Tcp) {
             Answer::Now(answer) => answer,
             Answer::Forward(question) => handler.forward(&message, peer, question).await,
             Answer::Nothing => return Ok(()),

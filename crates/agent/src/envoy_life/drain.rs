@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::local_http::{HttpError, Question};
+use crate::local_http::{HttpError, LocalRequest};
 
 /// Interval at which connections are counted while Envoy drains.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ pub struct DrainPlan {
 
 /// What Envoy does after draining.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Afterwards {
+pub(super) enum AfterDrain {
     /// It keeps running.
     GoOn,
     /// It closes its listeners.
@@ -47,8 +47,8 @@ pub(super) enum Afterwards {
 
 impl AdminApi {
     /// Sends a request to the admin API, and returns the body of a successful response.
-    async fn ask(&self, question: Question) -> Result<String, HttpError> {
-        let answer = question.ask().await?;
+    async fn send(&self, question: LocalRequest) -> Result<String, HttpError> {
+        let answer = question.send().await?;
         if !answer.status.is_success() {
             return Err(HttpError::Status(answer.status));
         }
@@ -58,15 +58,15 @@ impl AdminApi {
 
 impl DrainPlan {
     /// Starts draining.
-    pub(super) async fn drain(&self, afterwards: Afterwards) {
+    pub(super) async fn drain(&self, afterwards: AfterDrain) {
         let inbound = if self.inbound_only { "inboundonly&" } else { "" };
         let stay = match afterwards {
-            Afterwards::GoOn => "&skip_exit",
-            Afterwards::Close => "",
+            AfterDrain::GoOn => "&skip_exit",
+            AfterDrain::Close => "",
         };
         let path = format!("/drain_listeners?{inbound}graceful{stay}");
-        let question = Question::post(&self.admin.host, self.admin.port, &path, Duration::from_secs(5));
-        match self.admin.ask(question).await {
+        let question = LocalRequest::post(&self.admin.host, self.admin.port, &path, Duration::from_secs(5));
+        match self.admin.send(question).await {
             Ok(_) => tracing::info!(inbound_only = self.inbound_only, "draining Envoy"),
             Err(error) => tracing::warn!(%error, "failed to start draining Envoy"),
         }
@@ -74,7 +74,7 @@ impl DrainPlan {
 
     /// Drains for the configured time.
     pub(super) async fn drain_and_wait(&self) {
-        self.drain(Afterwards::Close).await;
+        self.drain(AfterDrain::Close).await;
         match self.until_unused {
             None => sleep(self.duration).await,
             Some(least) => {
@@ -90,8 +90,8 @@ impl DrainPlan {
         while failures < MAX_FAILURES {
             sleep(COUNT_INTERVAL).await;
             let path = "/stats?usedonly&filter=downstream_cx_active$";
-            let question = Question::get(&self.admin.host, self.admin.port, path, Duration::from_secs(2));
-            match self.admin.ask(question).await {
+            let question = LocalRequest::get(&self.admin.host, self.admin.port, path, Duration::from_secs(2));
+            match self.admin.send(question).await {
                 Ok(stats) => match active_connections(&stats, &self.own_ports) {
                     None | Some(0) => return,
                     Some(connections) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-use super::{AdminApi, DrainPlan, Ended, Launch, Order, keep};
+use super::{AdminApi, DrainPlan, Ended, EnvoyCommand, Launch, keep};
 
 fn shell(script: &str) -> Launch {
     let arguments = vec!["-c".to_owned(), script.to_owned()];
@@ -19,7 +19,7 @@ fn plan(duration: Duration) -> DrainPlan {
 }
 
 /// Runs a script under a list of orders.
-async fn run(script: &str, drain: Duration, given: &[Order]) -> (Ended, Duration) {
+async fn run(script: &str, drain: Duration, given: &[EnvoyCommand]) -> (Ended, Duration) {
     let (give, mut orders) = mpsc::channel(8);
     for order in given {
         give.send(order.clone()).await.unwrap();
@@ -38,22 +38,24 @@ async fn exit_codes_are_passed_on_and_signals_become_shell_exit_codes() {
 #[tokio::test]
 async fn termination_waits_for_the_drain_unless_it_was_drained_before() {
     let drain = Duration::from_millis(300);
-    let (ended, took) = run("exec sleep 60", drain, &[Order::Terminate]).await;
+    let (ended, took) = run("exec sleep 60", drain, &[EnvoyCommand::Terminate]).await;
     assert!(ended == Ended::OnOrder && took >= drain, "{took:?}");
-    let (ended, took) = run("exec sleep 60", Duration::from_secs(60), &[Order::Drain, Order::Terminate]).await;
+    let (ended, took) =
+        run("exec sleep 60", Duration::from_secs(60), &[EnvoyCommand::Drain, EnvoyCommand::Terminate]).await;
     assert!(ended == Ended::OnOrder && took < Duration::from_secs(5), "{took:?}");
 }
 
 #[tokio::test]
 async fn a_drain_is_cut_short_by_quit_and_by_the_process_itself() {
-    let (ended, took) = run("exec sleep 60", Duration::from_secs(60), &[Order::Terminate, Order::Quit]).await;
+    let (ended, took) =
+        run("exec sleep 60", Duration::from_secs(60), &[EnvoyCommand::Terminate, EnvoyCommand::Quit]).await;
     assert!(ended == Ended::OnOrder && took < Duration::from_secs(5), "{took:?}");
-    let (ended, _) = run("sleep 0.2; exit 3", Duration::from_secs(60), &[Order::Terminate]).await;
+    let (ended, _) = run("sleep 0.2; exit 3", Duration::from_secs(60), &[EnvoyCommand::Terminate]).await;
     assert_eq!(ended, Ended::OnOrder);
 }
 
 #[tokio::test]
 async fn a_restart_starts_with_the_new_arguments() {
-    let other = Order::Restart(vec!["-c".to_owned(), "exit 9".to_owned()]);
+    let other = EnvoyCommand::Restart(vec!["-c".to_owned(), "exit 9".to_owned()]);
     assert_eq!(run("exec sleep 60", Duration::from_millis(10), &[other]).await.0, Ended::ByItself(9));
 }

@@ -43,7 +43,7 @@ struct CheckResponse {
 }
 
 /// Checks Envoy's readiness and the application; returns the reason if one is not ready.
-pub(super) async fn ask(config: &HealthConfig) -> Result<(), String> {
+pub(super) async fn run(config: &HealthConfig) -> Result<(), String> {
     if let Some(proxy) = config.proxy {
         let stream = TcpStream::connect(proxy).await.map_err(|error| error.to_string())?;
         let request = request("/healthz/ready", &proxy.to_string(), &[])?;

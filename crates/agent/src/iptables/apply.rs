@@ -48,7 +48,7 @@ pub fn dry_run(options: &Options) -> Result<Vec<DryRun>, CaptureError> {
     }
     let mut planned = Vec::new();
     for family in options.capture.families() {
-        let rules = made(options, family)?;
+        let rules = generate(options, family)?;
         planned.push(if options.cleanup_only {
             let lines = cleaning(&rules).iter().map(|command| command.join(" ")).collect();
             DryRun { program: family.program().to_owned(), lines }
@@ -75,11 +75,11 @@ pub fn apply(options: &Options) -> Result<(), ApplyError> {
     }
     let guarded = residue && delta && options.reconcile && !options.cleanup_only;
     if guarded {
-        raise_guards(&parts)?;
+        add_guards(&parts)?;
     }
     let applied = exchange(options, &parts, guarded || options.cleanup_only, delta);
     if guarded {
-        lower_guards(&parts);
+        remove_guards(&parts);
     }
     applied?;
     if !options.cleanup_only {
@@ -108,7 +108,7 @@ fn exchange(options: &Options, parts: &[FamilyRules], clean: bool, delta: bool) 
 }
 
 /// Generates the rules of a family for these options.
-fn made(options: &Options, family: Family) -> Result<Vec<Rule>, CaptureError> {
+fn generate(options: &Options, family: Family) -> Result<Vec<Rule>, CaptureError> {
     let rules = rules(&options.capture, family)?;
     Ok(if options.trace { traced(rules) } else { rules })
 }
@@ -118,7 +118,7 @@ fn parts(options: &Options) -> Result<Vec<FamilyRules>, ApplyError> {
     let lock_file = Some(options.network_namespace.as_str()).filter(|path| options.cni_mode && !path.is_empty());
     let part = |family| {
         let tool = Tool::find(family, &options.binary, lock_file)?;
-        Ok(FamilyRules { family, tool, rules: made(options, family)? })
+        Ok(FamilyRules { family, tool, rules: generate(options, family)? })
     };
     options.capture.families().map(part).collect()
 }
@@ -152,8 +152,8 @@ fn comparison(part: &FamilyRules) -> Comparison {
 }
 
 /// Drops all traffic. Guards of an interrupted earlier run are removed first.
-fn raise_guards(parts: &[FamilyRules]) -> Result<(), ToolError> {
-    lower_guards(parts);
+fn add_guards(parts: &[FamilyRules]) -> Result<(), ToolError> {
+    remove_guards(parts);
     for part in parts {
         for guard in guards() {
             part.tool.run(&guard.adding())?;
@@ -163,9 +163,9 @@ fn raise_guards(parts: &[FamilyRules]) -> Result<(), ToolError> {
 }
 
 /// Removes the guards, so traffic flows again.
-fn lower_guards(parts: &[FamilyRules]) {
+fn remove_guards(parts: &[FamilyRules]) {
     for part in parts {
-        try_all(&part.tool, guards().iter().filter_map(Rule::undoing).collect());
+        try_all(&part.tool, guards().iter().filter_map(Rule::deletion).collect());
     }
 }
 

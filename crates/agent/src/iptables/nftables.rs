@@ -23,7 +23,7 @@ const PROGRAM: &str = "nft";
 /// # Errors
 /// When the settings are invalid.
 pub(super) fn dry_run(options: &Options) -> Result<Vec<DryRun>, CaptureError> {
-    let text = if options.cleanup_only { cleaning(&Table::ALL) } else { made(options)?.text() };
+    let text = if options.cleanup_only { cleaning(&Table::ALL) } else { generate(options)?.text() };
     Ok(vec![DryRun { program: PROGRAM.to_owned(), lines: text.lines().map(str::to_owned).collect() }])
 }
 
@@ -35,7 +35,7 @@ pub(super) fn apply(options: &Options) -> Result<(), ApplyError> {
     let text = if options.cleanup_only {
         cleaning(&Table::ALL)
     } else {
-        let ruleset = made(options)?;
+        let ruleset = generate(options)?;
         cleaning(&ruleset.unused_tables()) + &ruleset.text()
     };
     tool::run(PROGRAM, &["-f".to_owned(), "-".to_owned()], Some(&text))?;
@@ -47,7 +47,7 @@ pub(super) fn apply(options: &Options) -> Result<(), ApplyError> {
 }
 
 /// Generates the ruleset for these options.
-fn made(options: &Options) -> Result<Ruleset, CaptureError> {
+fn generate(options: &Options) -> Result<Ruleset, CaptureError> {
     let rules = rules(&options.capture)?;
     Ok(if options.trace { rules.traced() } else { rules })
 }

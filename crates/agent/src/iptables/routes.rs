@@ -7,7 +7,7 @@ use super::tool::{self, ToolError};
 /// Adds routes and addresses. Existing ones are not changed.
 pub(super) fn configure(capture: &Capture) -> Result<(), ToolError> {
     if capture.ipv6 {
-        unless_there(&ip("-6 addr add ::6/128 dev lo"))?;
+        ignore_existing(&ip("-6 addr add ::6/128 dev lo"))?;
     }
     if capture.mode != Mode::Tproxy || capture.inbound_ports.is_empty() {
         return Ok(());
@@ -18,8 +18,8 @@ pub(super) fn configure(capture: &Capture) -> Result<(), ToolError> {
             Family::V4 => "-4",
             Family::V6 => "-6",
         };
-        unless_there(&ip(&format!("{option} rule add fwmark {mark} lookup {table}")))?;
-        unless_there(&ip(&format!("{option} route add local default dev lo table {table}")))?;
+        ignore_existing(&ip(&format!("{option} rule add fwmark {mark} lookup {table}")))?;
+        ignore_existing(&ip(&format!("{option} route add local default dev lo table {table}")))?;
     }
     Ok(())
 }
@@ -30,7 +30,7 @@ fn ip(text: &str) -> Vec<String> {
 }
 
 /// Runs `ip`; an error about an existing object is ignored.
-fn unless_there(arguments: &[String]) -> Result<(), ToolError> {
+fn ignore_existing(arguments: &[String]) -> Result<(), ToolError> {
     match tool::run("ip", arguments, None) {
         // Newer kernels report existing IPv6 addresses with a different message.
         Err(ToolError::Failed { message, .. })

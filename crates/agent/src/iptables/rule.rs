@@ -84,7 +84,7 @@ impl Rule {
     }
 
     /// The arguments of `iptables` that delete the rule; `None` if flushing its chain deletes the rule.
-    pub(super) fn undoing(&self) -> Option<Vec<String>> {
+    pub(super) fn deletion(&self) -> Option<Vec<String>> {
         let jumps_to_ours = self.text.split(' ').zip(self.text.split(' ').skip(1)).any(is_jump_to_ours);
         (!self.chain.starts_with(OWN_PREFIX) || jumps_to_ours).then(|| self.arguments("-D"))
     }
@@ -124,7 +124,7 @@ pub fn restore_text(rules: &[Rule]) -> String {
 
 /// The commands that delete `rules` and their chains. Each command runs even if another fails.
 pub(super) fn cleaning(rules: &[Rule]) -> Vec<Vec<String>> {
-    let mut commands: Vec<_> = rules.iter().rev().filter_map(Rule::undoing).collect();
+    let mut commands: Vec<_> = rules.iter().rev().filter_map(Rule::deletion).collect();
     let mut seen = BTreeSet::new();
     for rule in rules.iter().rev().filter(|rule| !BUILT_IN.contains(&rule.chain.as_str())) {
         if seen.insert((rule.table, rule.chain.as_str())) {

@@ -10,7 +10,7 @@ pub(super) const SIZE: u32 = 60;
 
 /// Adds the log rules.
 pub(super) fn traced(rules: Vec<Rule>) -> Vec<Rule> {
-    let log = |rule: &Rule| told(rule).map(|text| Rule { text, ..rule.clone() });
+    let log = |rule: &Rule| log_rule(rule).map(|text| Rule { text, ..rule.clone() });
     with_logs(rules, |rule| rule.position.is_some(), log)
 }
 
@@ -32,7 +32,7 @@ pub(super) fn with_logs<R>(rules: Vec<R>, has_place: fn(&R) -> bool, log: impl F
 }
 
 /// The log rule of a rule; `None` for rules that are logged at the jump to their chain, or that decide nothing.
-fn told(rule: &Rule) -> Option<String> {
+fn log_rule(rule: &Rule) -> Option<String> {
     let mut words = rule.text.split(' ');
     let before: Vec<&str> = words.by_ref().take_while(|word| *word != "-j").collect();
     let target = words.next()?;

@@ -49,7 +49,7 @@ pub(super) struct EntryFields<'a> {
     pub(super) host: &'a str,
     /// The fallback if there is no service.
     pub(super) no_service: Option<&'static str>,
-    pub(super) spoken: Spoken,
+    pub(super) spoken: ProtocolOutcome,
     pub(super) flags: &'a str,
     /// All tags, including the values of expressions.
     tags: &'a Texts,
@@ -75,7 +75,7 @@ pub(super) struct Waiting {
 
 /// The protocol and the outcome.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Spoken {
+pub(super) enum ProtocolOutcome {
     /// A TCP connection.
     Tcp,
     /// An HTTP request.
@@ -96,7 +96,7 @@ fn uri(certificate: Option<&Certificate>) -> &str {
 
 impl<'a> EntryFields<'a> {
     /// Reads the fields common to all entries.
-    fn new(reporter: Reporter, common: &'a Common, flags: &'a str, spoken: Spoken) -> Self {
+    fn new(reporter: Reporter, common: &'a Common, flags: &'a str, spoken: ProtocolOutcome) -> Self {
         // Envoy writes a hyphen for an empty value.
         let tag = |name: &str| common.custom_tags.get(name).map_or("", |value| text(value)).trim_start_matches('-');
         let first = |name: &str| tag(name).split(',').next().unwrap_or_default();
@@ -115,7 +115,7 @@ impl<'a> EntryFields<'a> {
                 let peer = uri(tls.and_then(|tls| tls.peer_certificate_properties.as_ref()));
                 let own = uri(tls.and_then(|tls| tls.local_certificate_properties.as_ref()));
                 // Tunneled traffic has no TLS of its own; the identity comes from the tunnel.
-                match (first(PEER_TAG), told(common)) {
+                match (first(PEER_TAG), client_metadata(common)) {
                     (of_tunnel, headers) if !peer.is_empty() || of_tunnel.is_empty() => {
                         (PeerMetadata::Headers(headers), peer, own)
                     }
@@ -150,16 +150,16 @@ impl<'a> EntryFields<'a> {
         key.clear();
         key.extend(log.id.0.to_le_bytes());
         let (code, status) = match self.spoken {
-            Spoken::Tcp => (u32::MAX, None),
-            Spoken::Http { code } => (code, None),
-            Spoken::Grpc { code, status } => (code, Some(status.unwrap_or(i64::MIN))),
+            ProtocolOutcome::Tcp => (u32::MAX, None),
+            ProtocolOutcome::Http { code } => (code, None),
+            ProtocolOutcome::Grpc { code, status } => (code, Some(status.unwrap_or(i64::MIN))),
         };
         key.extend(code.to_le_bytes());
         key.push(u8::from(status.is_some()));
         key.extend(status.unwrap_or_default().to_le_bytes());
         let peer = match self.peer {
             PeerMetadata::Headers(headers) => headers,
-            PeerMetadata::Endpoint(said) | PeerMetadata::Baggage(said) => said.as_bytes(),
+            PeerMetadata::Endpoint(metadata) | PeerMetadata::Baggage(metadata) => metadata.as_bytes(),
         };
         let texts = [self.endpoint, self.peer_principal, self.own_principal, self.services, self.host, self.flags];
         let texts = texts.into_iter().chain(self.no_service).map(str::as_bytes);
@@ -173,7 +173,7 @@ impl<'a> EntryFields<'a> {
 }
 
 /// The client's metadata as sent by its proxy: a `google.protobuf.Struct`.
-fn told(common: &Common) -> &[u8] {
+fn client_metadata(common: &Common) -> &[u8] {
     let kept = common.metadata.as_ref().and_then(|metadata| metadata.filter_metadata.get(PEER_NAMESPACE));
     kept.map_or(&[], Vec::as_slice)
 }
@@ -219,9 +219,9 @@ impl State {
                     headers.into_iter().find_map(|headers| headers.get("grpc-status"))
                 });
                 let status = told.map(|status| text(status).parse::<u32>().map_or(-1, i64::from));
-                Spoken::Grpc { code, status: status.or_else(|| (code != 0).then(|| grpc_status_of(code))) }
+                ProtocolOutcome::Grpc { code, status: status.or_else(|| (code != 0).then(|| grpc_status_of(code))) }
             }
-            false => Spoken::Http { code },
+            false => ProtocolOutcome::Http { code },
         };
         let flags = flags(common.response_flags.as_ref());
         let mut seen = EntryFields::new(log.config.reporter, common, &flags, spoken);
@@ -239,7 +239,7 @@ impl State {
         }
         self.count(&handles, Metric::RequestBytes, common.downstream_wire_bytes_received, now);
         self.count(&handles, Metric::ResponseBytes, common.downstream_wire_bytes_sent, now);
-        if matches!(spoken, Spoken::Grpc { .. })
+        if matches!(spoken, ProtocolOutcome::Grpc { .. })
             && let Some(stats) = common.filter_state_objects.get(GRPC_STATS)
             && let Ok(stats) = FilterObject::decode(stats.value.as_slice())
         {
@@ -266,7 +266,7 @@ impl State {
             entry.connection_properties.map_or((0, 0), |bytes| (bytes.received_bytes, bytes.sent_bytes));
         let flags = flags(common.response_flags.as_ref());
         let found;
-        let mut seen = EntryFields::new(log.config.reporter, common, &flags, Spoken::Tcp);
+        let mut seen = EntryFields::new(log.config.reporter, common, &flags, ProtocolOutcome::Tcp);
         let known = self.connections.take(&common.stream_id);
         let is_new = known.is_none();
         let (rendered, before) = match known {
@@ -348,8 +348,8 @@ impl State {
         let of_peers = labels::of_peers(own, &peer, &endpoint, seen);
         let mut all = of_peers.clone();
         labels::add_outcome(&mut all, seen);
-        let is_tcp = matches!(seen.spoken, Spoken::Tcp);
-        let is_grpc = matches!(seen.spoken, Spoken::Grpc { .. });
+        let is_tcp = matches!(seen.spoken, ProtocolOutcome::Tcp);
+        let is_grpc = matches!(seen.spoken, ProtocolOutcome::Grpc { .. });
         let render = |metric: Metric, labels: &Labels<'_>| log.overrides.render(metric.place(), labels, seen.tags);
         ALL.map(|(metric, ..)| match metric {
             Metric::Opened | Metric::Closed | Metric::Sent | Metric::Received => {

@@ -55,7 +55,7 @@ pub(super) const ALL: [(Metric, &str, &str); METRICS] = [
     (Metric::Received, "tcp_received_bytes_total", "Bytes that TCP connections received from clients"),
 ];
 /// Further metrics: names, types and help texts.
-const BESIDES: [(&str, &str, &str); 3] = [
+const FURTHER_METRICS: [(&str, &str, &str); 3] = [
     (BUILD, "gauge", "The release of the proxy"),
     (LABEL_SETS, "gauge", "Label sets of the mesh metrics that are derived from access logs"),
     (DROPPED, "counter", "Values that were not counted because there are too many label sets"),
@@ -248,7 +248,7 @@ impl Families {
 
     /// Number of label sets, and of dropped values.
     fn own_metrics(&self) -> String {
-        let lines = BESIDES.iter().filter_map(|(name, kind, help)| {
+        let lines = FURTHER_METRICS.iter().filter_map(|(name, kind, help)| {
             let line = match *name {
                 BUILD => format!("{BUILD}{{component=\"proxy\",tag=\"{}\"}} 1\n", self.release.as_deref()?),
                 LABEL_SETS => format!("{LABEL_SETS} {}\n", self.count),
@@ -268,7 +268,7 @@ fn head(name: &str, kind: &str, help: &str) -> String {
 /// The `# HELP` and `# TYPE` lines of all metrics, even those without values.
 pub(super) fn heads() -> String {
     let of_mesh = ALL.iter().map(|(metric, name, help)| head(&format!("istio_{name}"), metric.kind(), help));
-    of_mesh.chain(BESIDES.iter().map(|(name, kind, help)| head(name, kind, help))).collect()
+    of_mesh.chain(FURTHER_METRICS.iter().map(|(name, kind, help)| head(name, kind, help))).collect()
 }
 
 impl Set {

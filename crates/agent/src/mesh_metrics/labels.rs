@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use navarch_api::metrics_log::Reporter;
 use serde::Deserialize;
 
-use super::entry::{EntryFields, Spoken};
+use super::entry::{EntryFields, ProtocolOutcome};
 use super::peers::{self, Workload};
 
 /// The label value for unknown.
@@ -161,13 +161,13 @@ fn first_service(json: &str) -> Option<Service> {
 /// Adds the labels that are known at the end of an entry.
 pub(super) fn add_outcome<'a>(labels: &mut Labels<'a>, seen: &EntryFields<'a>) {
     match seen.spoken {
-        Spoken::Tcp => labels.push(("request_protocol", "tcp".into())),
-        Spoken::Http { code } => {
+        ProtocolOutcome::Tcp => labels.push(("request_protocol", "tcp".into())),
+        ProtocolOutcome::Http { code } => {
             labels.push(("request_protocol", "http".into()));
             labels.push(("response_code", code.to_string().into()));
             labels.push(("grpc_response_status", "".into()));
         }
-        Spoken::Grpc { code, status } => {
+        ProtocolOutcome::Grpc { code, status } => {
             labels.push(("request_protocol", "grpc".into()));
             labels.push(("response_code", code.to_string().into()));
             labels.push(("grpc_response_status", status.map_or(String::new(), |status| status.to_string()).into()));

@@ -25,7 +25,7 @@ use super::peers::identity_of_endpoint;
 /// Maximum number of subscribed addresses; the least recently used ones are removed.
 const MAX_PEERS: usize = 4096;
 /// Number of addresses that are removed at once, which amortizes the cost of finding them.
-const GIVE_WAY: usize = MAX_PEERS / 16;
+const EVICTION_BATCH: usize = MAX_PEERS / 16;
 /// Maximum number of names in one request.
 const MAX_NAMES: usize = 256;
 /// Maximum number of workloads per address: pods in a node's network share its address.
@@ -82,7 +82,7 @@ struct Peer {
     is_answered: bool,
     /// Whether the workloads are from an earlier stream: the next response replaces them.
     is_old: bool,
-    asked: Instant,
+    requested_at: Instant,
     seen: Instant,
 }
 
@@ -105,7 +105,7 @@ impl Lookups {
             peer.seen = now;
             return match peer.is_answered {
                 true => peer.named(principal).map_or(Answer::Unknown, Answer::Known),
-                false if can_ask && now < peer.asked + WAIT => Answer::Pending(peer.asked + WAIT),
+                false if can_ask && now < peer.requested_at + WAIT => Answer::Pending(peer.requested_at + WAIT),
                 false => Answer::Unknown,
             };
         }
@@ -115,8 +115,10 @@ impl Lookups {
         if self.peers.len() >= MAX_PEERS {
             self.make_room();
         }
-        self.peers
-            .insert(address, Peer { workloads: Vec::new(), is_answered: false, is_old: false, asked: now, seen: now });
+        self.peers.insert(
+            address,
+            Peer { workloads: Vec::new(), is_answered: false, is_old: false, requested_at: now, seen: now },
+        );
         self.unwanted.remove(&address);
         self.wanted.insert(address);
         Answer::Pending(now + WAIT)
@@ -135,7 +137,7 @@ impl Lookups {
         self.unwanted.clear();
         self.wanted = self.peers.keys().copied().collect();
         for peer in self.peers.values_mut() {
-            (peer.is_old, peer.asked) = (true, now);
+            (peer.is_old, peer.requested_at) = (true, now);
         }
         stream
     }
@@ -178,7 +180,7 @@ impl Lookups {
     pub(super) fn take(&mut self, answer: RawDeltaDiscoveryResponse) -> Result<(), prost::DecodeError> {
         for name in &answer.removed_resources {
             match self.address_of(name) {
-                Some(address) => self.freshen(address, true),
+                Some(address) => self.record_response(address, true),
                 None => self.forget(name),
             }
         }
@@ -204,7 +206,7 @@ impl Lookups {
         let addresses = workload.addresses.iter().filter_map(ip);
         let addresses: Vec<IpAddr> = addresses.filter(|address| self.peers.contains_key(address)).collect();
         for address in &addresses {
-            self.freshen(*address, false);
+            self.record_response(*address, false);
             if let Some(peer) = self.peers.get_mut(address)
                 && peer.workloads.len() < MAX_WORKLOADS
             {
@@ -217,12 +219,12 @@ impl Lookups {
     }
 
     /// Records a response for an address. Removes its workloads if they are from an earlier stream, or if `is_all` is set.
-    fn freshen(&mut self, address: IpAddr, is_all: bool) {
+    fn record_response(&mut self, address: IpAddr, is_all: bool) {
         let Some(peer) = self.peers.get_mut(&address) else { return };
         peer.is_answered = true;
         if std::mem::take(&mut peer.is_old) || is_all {
             for KnownWorkload { uid, .. } in std::mem::take(&mut peer.workloads) {
-                leave(&mut self.by_uid, &uid, address);
+                remove_address(&mut self.by_uid, &uid, address);
             }
         }
     }
@@ -240,10 +242,10 @@ impl Lookups {
     fn make_room(&mut self) {
         let mut all: Vec<(Instant, IpAddr)> = self.peers.iter().map(|(address, peer)| (peer.seen, *address)).collect();
         all.sort_unstable();
-        for (_, address) in all.into_iter().take(GIVE_WAY) {
+        for (_, address) in all.into_iter().take(EVICTION_BATCH) {
             for KnownWorkload { uid, .. } in self.peers.remove(&address).map(|peer| peer.workloads).unwrap_or_default()
             {
-                leave(&mut self.by_uid, &uid, address);
+                remove_address(&mut self.by_uid, &uid, address);
             }
             if !self.wanted.remove(&address) {
                 self.unwanted.insert(address);
@@ -271,7 +273,7 @@ pub(super) fn account_of(principal: &str) -> Option<&str> {
 }
 
 /// Removes an address from those of a workload.
-fn leave(by_uid: &mut HashMap<Arc<str>, Vec<IpAddr>>, uid: &str, address: IpAddr) {
+fn remove_address(by_uid: &mut HashMap<Arc<str>, Vec<IpAddr>>, uid: &str, address: IpAddr) {
     if let Some(addresses) = by_uid.get_mut(uid) {
         addresses.retain(|one| *one != address);
         if addresses.is_empty() {

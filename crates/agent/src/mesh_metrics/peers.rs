@@ -74,7 +74,7 @@ impl Workload {
     /// The workload of a node as other proxies see it. Istio's filter reads its own application from the plain labels
     /// only, and that of peers from the qualified labels, if set.
     #[must_use]
-    pub fn told_of_node(node: &Node) -> Self {
+    pub fn as_seen_by_peers(node: &Node) -> Self {
         Self { app: first_label(node, &APPS), version: first_label(node, &VERSIONS), ..Self::of_node(node) }
     }
 
@@ -258,7 +258,8 @@ mod tests {
         let labels = |pairs: &[(&str, &str)]| {
             let labels = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
             let node = Node { labels, ..Node::default() };
-            [Workload::of_node(&node), Workload::told_of_node(&node)].map(|workload| (workload.app, workload.version))
+            [Workload::of_node(&node), Workload::as_seen_by_peers(&node)]
+                .map(|workload| (workload.app, workload.version))
         };
         let texts = |app: &str, version: &str| (app.to_owned(), version.to_owned());
         assert_eq!(labels(&[("app", "a"), ("version", "1")]), [texts("a", "1"), texts("a", "1")]);

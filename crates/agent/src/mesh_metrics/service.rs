@@ -26,7 +26,7 @@ const MAX_MESSAGE: usize = 1 << 20;
 pub(crate) struct AccessLogs(MeshMetrics);
 
 /// The future of a call's response.
-type Answer<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+type ResponseFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
 /// The access log service. A stream buffers one message at a time; Envoy drops entries if the agent is slower.
 pub(crate) fn service(metrics: MeshMetrics) -> AccessLogs {
@@ -40,7 +40,7 @@ impl NamedService for AccessLogs {
 impl tower_service::Service<Request<Body>> for AccessLogs {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Answer<Self::Response, Infallible>;
+    type Future = ResponseFuture<Self::Response, Infallible>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -61,7 +61,7 @@ impl tower_service::Service<Request<Body>> for AccessLogs {
 
 impl ClientStreamingService<LogMessage> for AccessLogs {
     type Response = StreamAccessLogsResponse;
-    type Future = Answer<tonic::Response<Self::Response>, Status>;
+    type Future = ResponseFuture<tonic::Response<Self::Response>, Status>;
 
     fn call(&mut self, request: tonic::Request<Streaming<LogMessage>>) -> Self::Future {
         let metrics = self.0.clone();
@@ -100,7 +100,7 @@ fn take_message(metrics: &MeshMetrics, log: &mut Option<Arc<Log>>, message: LogM
 /// The exposition of an unknown workload after a stream of these messages, and whether all could be decoded. For
 /// tests with arbitrary input.
 #[must_use]
-pub fn would_be_told(messages: &[Vec<u8>]) -> (String, bool) {
+pub fn exposition_after(messages: &[Vec<u8>]) -> (String, bool) {
     let (metrics, mut log, mut are_read) = (MeshMetrics::new(Workload::default(), "1"), None, true);
     for message in messages {
         let Ok(message) = LogMessage::decode(message.as_slice()) else {

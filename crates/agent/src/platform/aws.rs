@@ -32,13 +32,13 @@ async fn get(v6: bool, token: &str, path: &str) -> Option<String> {
 }
 
 /// Whether the machine is an instance of this platform.
-pub(super) async fn is_here(v6: bool) -> bool {
+pub(super) async fn is_detected(v6: bool) -> bool {
     let token = token(v6).await;
     get(v6, &token, "iam/info").await.is_some_and(|info| info.contains("arn:aws:iam"))
 }
 
 /// Reads the properties of the platform.
-pub(super) async fn ask(v6: bool) -> Platform {
+pub(super) async fn fetch(v6: bool) -> Platform {
     let token = token(v6).await;
     let get = async |path: &str| get(v6, &token, path).await.unwrap_or_default();
     let (region, zone) = (get("placement/region").await, get("placement/availability-zone").await);

@@ -18,7 +18,7 @@ const VERSION: &str = "2019-08-15";
 const VENDOR: &str = "/sys/class/dmi/id/sys_vendor";
 
 /// Whether the machine is an instance of this platform.
-pub(super) fn is_here() -> bool {
+pub(super) fn is_detected() -> bool {
     regular_file::read_text(VENDOR.as_ref()).is_ok_and(|vendor| vendor.contains("Microsoft Corporation"))
 }
 
@@ -30,7 +30,7 @@ async fn get(query: &str) -> Option<Value> {
 }
 
 /// Reads the properties of the platform.
-pub(super) async fn ask() -> Platform {
+pub(super) async fn fetch() -> Platform {
     let versions = get("").await.unwrap_or_default();
     let versions = versions.get("newest-versions").and_then(Value::as_array).into_iter().flatten();
     let version = versions.filter_map(Value::as_str).max().filter(|version| *version > VERSION).unwrap_or(VERSION);

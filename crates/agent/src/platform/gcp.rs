@@ -90,13 +90,13 @@ async fn get(path: &str) -> Option<String> {
 }
 
 /// Whether the machine is an instance of this platform.
-pub(super) fn is_here() -> bool {
+pub(super) fn is_detected() -> bool {
     regular_file::read_text("/sys/class/dmi/id/product_name".as_ref())
         .is_ok_and(|name| name.trim().starts_with("Google"))
 }
 
 /// Reads the properties of the platform.
-pub(super) async fn ask(variables: &Variables, resolv_conf: &str) -> Platform {
+pub(super) async fn fetch(variables: &Variables, resolv_conf: &str) -> Platform {
     let mut metadata = BTreeMap::new();
     for (key, path) in PROPERTIES {
         if let Some(value) = get(path).await {

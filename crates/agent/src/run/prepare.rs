@@ -143,7 +143,7 @@ impl Prepared {
             settings,
             arguments,
             bootstrap: path,
-            told_peers: told_peers(&node, mesh_metrics.as_ref()),
+            told_peers: peer_variables(&node, mesh_metrics.as_ref()),
             mesh_metrics,
             serves_only_files,
             written,
@@ -202,11 +202,11 @@ async fn mesh_metrics(node: &mut Node, config: &ProxyConfig, settings: &Settings
 }
 
 /// Environment variables with the workload's metadata, if metrics are computed.
-fn told_peers(node: &Node, metrics: Option<&MeshMetrics>) -> Vec<(String, String)> {
+fn peer_variables(node: &Node, metrics: Option<&MeshMetrics>) -> Vec<(String, String)> {
     if metrics.is_none() {
         return Vec::new();
     }
-    let own = Workload::told_of_node(node);
+    let own = Workload::as_seen_by_peers(node);
     vec![
         (PEER_VARIABLE.to_owned(), own.header()),
         (PEER_ID_VARIABLE.to_owned(), node.id.clone()),
@@ -226,7 +226,7 @@ async fn write_bootstrap(
     }
     // Metadata discovery needs an Envoy that supports it.
     let wanted = node.id.starts_with("waypoint~") || node.flag("METADATA_DISCOVERY");
-    let features = if wanted { Features::ask(Path::new(&config.binary_path)).await } else { Features::ISTIO };
+    let features = if wanted { Features::of_program(Path::new(&config.binary_path)).await } else { Features::ISTIO };
     let input = BootstrapInput { node, addresses, config, settings, features: &features };
     for side in bootstrap::side_files(config) {
         files::write(&side.path, side.content.as_bytes()).map_err(file(&side.path))?;

@@ -65,12 +65,12 @@ pub(super) fn plan(
 ) -> Result<ServicesConfig, ServicesPlanError> {
     let provisioned = variables.text("PROV_CERT");
     let by_gke = variables.text("CA_PROVIDER") == GKE;
-    let asked = by_gke || variables.flag("FILE_MOUNTED_CERTS", false);
-    if asked && !provisioned.is_empty() {
+    let is_mounted = by_gke || variables.flag("FILE_MOUNTED_CERTS", false);
+    if is_mounted && !provisioned.is_empty() {
         return Err(ServicesPlanError::TwoKinds);
     }
     let mounted = mounted_files(by_gke, MOUNTED)?;
-    let files_alone = mounted.is_some() || asked || prepared.serves_only_files;
+    let files_alone = mounted.is_some() || is_mounted || prepared.serves_only_files;
     let existing = mounted.unwrap_or_else(legacy_files);
     Ok(ServicesConfig {
         secrets: secrets(prepared, variables, existing),
@@ -84,7 +84,7 @@ pub(super) fn plan(
             hardware: prepared.config.private_key_provider,
         },
         ads_socket: go_path::join(&prepared.config.config_path, "XDS").into(),
-        control_plane: control_plane(prepared, variables, asked),
+        control_plane: control_plane(prepared, variables, is_mounted),
         names: names(prepared, variables)?,
         takes_trust_bundle: variables.flag("PROXY_CONFIG_XDS_AGENT", true),
         health: health(prepared),

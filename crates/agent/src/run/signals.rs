@@ -3,7 +3,7 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::envoy_life::Order;
+use crate::envoy_life::EnvoyCommand;
 
 /// The signals that end the agent.
 #[derive(Debug)]
@@ -22,14 +22,14 @@ impl Signals {
 }
 
 /// Sends a termination order for every signal. It never returns while orders are received.
-pub(super) async fn orders(mut signals: Signals, give: mpsc::Sender<Order>) {
+pub(super) async fn orders(mut signals: Signals, give: mpsc::Sender<EnvoyCommand>) {
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => {}
             _ = signals.interrupt.recv() => {}
         }
         tracing::info!("received SIGTERM or SIGINT");
-        if give.send(Order::Terminate).await.is_err() {
+        if give.send(EnvoyCommand::Terminate).await.is_err() {
             return;
         }
     }

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::prepare::Prepared;
-use crate::envoy_life::{AdminApi, Order};
+use crate::envoy_life::{AdminApi, EnvoyCommand};
 use crate::metrics::AgentMetrics;
 use crate::own_metrics::OwnMetrics;
 use crate::status_server::{Condition, ProbeSpecError, Probes, ScrapeConfig, ScrapeConfigError, StatusConfig};
@@ -47,7 +47,7 @@ pub(super) fn config(
     port: u16,
     (conditions, work): (Vec<Condition>, AgentMetrics),
     name_table: NameTableSource,
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<EnvoyCommand>,
 ) -> Result<StatusConfig, StatusError> {
     let settings = &prepared.settings;
     let pod = variables.text("INSTANCE_IP");

@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::prepare::{self, Prepared};
 use crate::envoy_arguments::envoy_arguments;
-use crate::envoy_life::Order;
+use crate::envoy_life::EnvoyCommand;
 use crate::variables::Variables;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 
@@ -36,7 +36,7 @@ pub(super) async fn restart_on_change(
     files: Vec<PathBuf>,
     prepared: &Prepared,
     variables: &Variables,
-    give: mpsc::Sender<Order>,
+    give: mpsc::Sender<EnvoyCommand>,
 ) {
     if files.is_empty() {
         return std::future::pending().await;
@@ -60,7 +60,7 @@ pub(super) async fn restart_on_change(
             tracing::error!("Envoy rejected the changed bootstrap and keeps the previous one");
             continue;
         }
-        if give.send(Order::Restart(arguments)).await.is_err() {
+        if give.send(EnvoyCommand::Restart(arguments)).await.is_err() {
             return;
         }
     }

@@ -147,7 +147,7 @@ pub(super) async fn run<P: Protocol>(
                 Ok(Some(request)) => {
                     hardware = hardware.filter(|hardware| P::node(&request).is_none_or(|node| can_use(node, hardware)));
                     let subscription = P::subscription(request, &stream.watched);
-                    match stream.obey(subscription, &secrets) {
+                    match stream.apply_subscription(subscription, &secrets) {
                         Ok(()) => continue,
                         Err(name) => match P::answer(&name, Change::Gone, stream.next()) {
                             Some(answer) => Ok(answer),
@@ -195,7 +195,7 @@ impl Stream {
     }
 
     /// Applies a subscription. Returns the first name that the agent does not serve as the error.
-    fn obey(&mut self, subscription: Subscription, secrets: &Secrets) -> Result<(), String> {
+    fn apply_subscription(&mut self, subscription: Subscription, secrets: &Secrets) -> Result<(), String> {
         if let Some(reason) = subscription.refused {
             tracing::warn!(reason, "Envoy rejected a secret");
         }

@@ -53,7 +53,7 @@ enum IssueError {
 
 /// Requests the workload's certificate and renews it in time; does not return. The current one is served until the next one
 /// is issued.
-pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, roots_too: bool) {
+pub(super) async fn renew_certificate(secrets: &Secrets, ca: &CaClient, clock: Clock, roots_too: bool) {
     let (mut bundle, metrics) = (secrets.0.bundle.subscribe(), &secrets.0.metrics);
     let mut is_retry = false;
     let mut backoff = RETRY;
@@ -72,7 +72,7 @@ pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, r
             }
         }
         if is_retry {
-            metrics.asks_ca_again();
+            metrics.count_ca_retry();
         }
         let issued = issue(secrets, ca, metrics).await;
         is_retry = issued.is_err();
@@ -115,7 +115,7 @@ async fn issue(secrets: &Secrets, ca: &CaClient, metrics: &AgentMetrics) -> Resu
     let request = tokio::task::spawn_blocking(move || Request::new(kind, &identity)).await??;
     let begun = Instant::now();
     let signed = ca.sign(request.csr, config.lifetime).await;
-    metrics.asked_ca(begun.elapsed(), signed.is_ok());
+    metrics.observe_ca_request(begun.elapsed(), signed.is_ok());
     let chain = signed?;
     let roots = Bytes::from(chain.last().expect("the CA client returns two certificates or more").clone());
     let chain = pem::join(&chain);

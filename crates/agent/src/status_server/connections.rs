@@ -41,7 +41,7 @@ pub(super) async fn serve(listener: TcpListener, (connections, rejections): (usi
         let stream = stream.with_read_limit(READ_TIMEOUT);
         let router = router.clone();
         async move {
-            if tokio::time::timeout(MAX_CONNECTION_AGE, converse(stream, peer, router)).await.is_err() {
+            if tokio::time::timeout(MAX_CONNECTION_AGE, serve_connection(stream, peer, router)).await.is_err() {
                 tracing::debug!(%peer, "connection exceeded its maximum age");
             }
         }
@@ -50,7 +50,7 @@ pub(super) async fn serve(listener: TcpListener, (connections, rejections): (usi
 }
 
 /// Serves the requests of a connection.
-async fn converse(stream: PortStream, peer: SocketAddr, router: Router) {
+async fn serve_connection(stream: PortStream, peer: SocketAddr, router: Router) {
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let mut request: Request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(peer));

@@ -18,7 +18,7 @@ const LEAST: u64 = 1024;
 
 /// Compresses the response of `next`, if the client accepts it and it is large enough.
 pub(super) async fn pack(request: Request, next: Next) -> Response {
-    let wanted = is_taken(request.headers());
+    let wanted = is_accepted(request.headers());
     let response = next.run(request).await;
     let short = response.body().size_hint().upper().is_some_and(|length| length < LEAST);
     if !wanted || short || response.headers().contains_key(header::CONTENT_ENCODING) {
@@ -32,7 +32,7 @@ pub(super) async fn pack(request: Request, next: Next) -> Response {
 }
 
 /// Whether a client accepts gzip: by name or by `*`, unless the quality is zero.
-fn is_taken(headers: &HeaderMap) -> bool {
+fn is_accepted(headers: &HeaderMap) -> bool {
     let all = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let weights = all.flat_map(|text| text.split(',')).filter_map(|part| {
         let mut parts = part.split(';').map(str::trim);
@@ -88,8 +88,8 @@ mod tests {
             ("", false),
         ] {
             let headers = HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static(text))]);
-            assert_eq!(is_taken(&headers), taken, "{text}");
+            assert_eq!(is_accepted(&headers), taken, "{text}");
         }
-        assert!(!is_taken(&HeaderMap::new()));
+        assert!(!is_accepted(&HeaderMap::new()));
     }
 }

@@ -39,7 +39,7 @@ pub(super) async fn probe(
 ) -> Result<Response, String> {
     let mut target = Target { tls, port, path: path.to_owned() };
     for _ in 0..=MAX_REDIRECTS {
-        let (status, location, body) = ask(config, &target, headers).await?;
+        let (status, location, body) = send_probe(config, &target, headers).await?;
         if !status.is_redirection() {
             let mut response = Response::new(Body::from(body));
             *response.status_mut() = status;
@@ -72,7 +72,7 @@ fn redirect(config: &StatusConfig, from: &Target, location: &str) -> Option<Targ
 }
 
 /// Sends one request. Returns the status, the redirect location, and the start of the body.
-async fn ask(
+async fn send_probe(
     config: &StatusConfig,
     target: &Target,
     headers: &HeaderMap,
@@ -108,10 +108,10 @@ fn request(config: &StatusConfig, target: &Target, headers: &HeaderMap) -> Resul
     for (name, value) in headers.iter().filter(|(name, _)| !hop.contains(name)) {
         request.headers_mut().append(name.clone(), value.clone());
     }
-    let asked = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
-    let host = match asked.strip_suffix(&format!(":{}", config.port)) {
+    let requested_host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+    let host = match requested_host.strip_suffix(&format!(":{}", config.port)) {
         Some(host) => format!("{host}:{}", target.port),
-        None => asked.to_owned(),
+        None => requested_host.to_owned(),
     };
     request.headers_mut().insert(header::HOST, HeaderValue::from_str(&host)?);
     request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

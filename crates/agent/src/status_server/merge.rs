@@ -57,7 +57,7 @@ pub(super) async fn merge(
     query: Option<&str>,
     mut charge: Charge,
 ) -> (&'static str, Body) {
-    let deadline = Instant::now() + patience(headers);
+    let deadline = Instant::now() + scrape_timeout(headers);
     let taken = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default().to_owned();
     let mut parts = VecDeque::from([BodyPart::There((config.metrics)().into())]);
     parts.extend(config.mesh_metrics.clone().map(|metrics| BodyPart::Mesh(metrics, Cursor::default())));
@@ -95,7 +95,7 @@ pub(super) async fn merge(
 }
 
 /// The timeout of a scrape.
-fn patience(headers: &HeaderMap) -> Duration {
+fn scrape_timeout(headers: &HeaderMap) -> Duration {
     let seconds = headers.get(TIMEOUT_HEADER).and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
     let given = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     given.map_or(DEFAULT_SCRAPE_TIMEOUT, |given| given.min(MAX_SCRAPE_TIMEOUT))

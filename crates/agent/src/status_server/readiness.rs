@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::envoy_life::AdminApi;
-use crate::local_http::Question;
+use crate::local_http::LocalRequest;
 
 /// Timeout of a request to Envoy.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(3);
@@ -57,7 +57,7 @@ async fn envoy_is_ready(envoy: &AdminApi) -> Result<(), String> {
         ^(server\\.state|listener_manager\\.workers_started)$";
     // Characters that a URL must escape.
     let path = FILTER.replace('\\', "%5C").replace('^', "%5E").replace('|', "%7C");
-    let answer = Question::get(&envoy.host, envoy.port, &path, ADMIN_TIMEOUT).ask().await;
+    let answer = LocalRequest::get(&envoy.host, envoy.port, &path, ADMIN_TIMEOUT).send().await;
     let answer = answer.map_err(|error| format!("failed to query Envoy's admin API: {error}"))?;
     verdict(&String::from_utf8_lossy(&answer.body))
 }

@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 mod hostile;
 
 use super::{Probes, ScrapeConfig, StatusConfig, serve};
-use crate::envoy_life::Order;
-use crate::local_http::{Answer, Question};
+use crate::envoy_life::EnvoyCommand;
+use crate::local_http::{LocalRequest, LocalResponse};
 use crate::metrics::AgentMetrics;
 use crate::own_metrics::OwnMetrics;
 
@@ -24,7 +24,7 @@ struct Setting {
     port: u16,
     /// What the agent counts of its work.
     work: AgentMetrics,
-    orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<EnvoyCommand>,
     /// What runs.
     _tasks: JoinSet<()>,
 }
@@ -83,8 +83,8 @@ async fn setting(app: u16, scrape: Option<String>, mut tasks: JoinSet<()>) -> Se
 
 impl Setting {
     /// Asks the server.
-    async fn get(&self, path: &str) -> Answer {
-        Question::get("127.0.0.1", self.port, path, Duration::from_secs(5)).ask().await.unwrap()
+    async fn get(&self, path: &str) -> LocalResponse {
+        LocalRequest::get("127.0.0.1", self.port, path, Duration::from_secs(5)).send().await.unwrap()
     }
 }
 
@@ -152,8 +152,8 @@ async fn an_unresponsive_application_delays_a_scrape_only_until_its_timeout() {
     let setting = setting(app, Some(format!(r#"{{"port":"{app}"}}"#)), tasks).await;
     let mut headers = HeaderMap::new();
     headers.insert("x-prometheus-scrape-timeout-seconds", HeaderValue::from_static("0.2"));
-    let question = Question::get("127.0.0.1", setting.port, "/metrics", Duration::from_secs(5));
-    let answer = Question { headers, ..question }.ask().await.unwrap();
+    let question = LocalRequest::get("127.0.0.1", setting.port, "/metrics", Duration::from_secs(5));
+    let answer = LocalRequest { headers, ..question }.send().await.unwrap();
     assert_eq!(&answer.body[..], b"agent 1\n");
 }
 
@@ -177,8 +177,8 @@ async fn the_start_takes_until_the_pod_is_first_found_ready() {
 async fn commands_require_post() {
     let mut setting = setting(1, None, JoinSet::new()).await;
     assert_eq!(setting.get("/quitquitquit").await.status, StatusCode::METHOD_NOT_ALLOWED);
-    for (path, order) in [("/drain", Order::Drain), ("/quitquitquit", Order::Quit)] {
-        let answer = Question::post("127.0.0.1", setting.port, path, Duration::from_secs(5)).ask().await.unwrap();
+    for (path, order) in [("/drain", EnvoyCommand::Drain), ("/quitquitquit", EnvoyCommand::Quit)] {
+        let answer = LocalRequest::post("127.0.0.1", setting.port, path, Duration::from_secs(5)).send().await.unwrap();
         assert_eq!((answer.status, &answer.body[..]), (StatusCode::OK, &b"OK"[..]));
         assert_eq!(setting.orders.recv().await, Some(order));
     }

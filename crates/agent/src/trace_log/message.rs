@@ -11,7 +11,7 @@ const CONFIGURE: u16 = LOG | 1;
 /// The result of a request.
 const OUTCOME: u16 = 2;
 /// Flags of a request with acknowledgement.
-const REQUEST_WITH_ANSWER: u16 = 1 | 4;
+const REQUEST_WITH_ACK: u16 = 1 | 4;
 
 /// A request to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Request {
         let total = u32::try_from(HEADERS + 4 + padded).unwrap_or(0);
         let mut bytes = total.to_ne_bytes().to_vec();
         bytes.extend(CONFIGURE.to_ne_bytes());
-        bytes.extend(REQUEST_WITH_ANSWER.to_ne_bytes());
+        bytes.extend(REQUEST_WITH_ACK.to_ne_bytes());
         // Sequence number, sender and family are not needed: only one request is pending at a time.
         bytes.extend([0; 8]);
         bytes.extend([0, 0]);

@@ -214,7 +214,7 @@ impl Cache {
             };
             let wait = backoff.next_delay();
             match outcome {
-                Err(error) if error.is_passing() && attempt < self.config.attempts && wait < left => {
+                Err(error) if error.is_temporary() && attempt < self.config.attempts && wait < left => {
                     attempt += 1;
                     tokio::time::sleep(wait).await;
                 }
@@ -255,7 +255,7 @@ impl Cache {
             Some(Reference { version: Version::Digest(digest), .. }) => digest.clone(),
             Some(_) | None => {
                 let latest = state.latest.get(&wanted.url)?;
-                let again = wanted.asks_again(image.as_ref());
+                let again = wanted.is_refetched(image.as_ref());
                 if again && latest.versions.get(&wanted.resource) != Some(&wanted.version) {
                     return None;
                 }
@@ -315,7 +315,7 @@ impl Cache {
 
 impl ModuleRequest {
     /// Whether a cached module is fetched again when its resource has changed.
-    fn asks_again(&self, image: Option<&Reference>) -> bool {
+    fn is_refetched(&self, image: Option<&Reference>) -> bool {
         match self.policy {
             PullPolicy::Always => true,
             PullPolicy::IfNotPresent => false,

@@ -142,7 +142,7 @@ async fn convert(cache: &Cache, name: &str, typed: &mut Any) -> Result<Converted
             let open = filter.fails_open();
             let error: &dyn std::error::Error = &error;
             tracing::error!(name, error, open, "failed to fetch a Wasm module; using the failure-policy filter");
-            (filter.stand_in(open), Converted::StoodIn)
+            (filter.fallback_filter(open), Converted::StoodIn)
         }
     };
     *typed = replacement;
@@ -252,7 +252,7 @@ impl Filter {
     }
 
     /// A filter that allows or denies everything.
-    fn stand_in(&self, open: bool) -> Any {
+    fn fallback_filter(&self, open: bool) -> Any {
         // No rules allow everything; empty rules deny everything.
         let rules = (!open).then(Rules::default);
         let prefix = if open { "wasm-default-allow" } else { "wasm-default-deny" }.to_owned();

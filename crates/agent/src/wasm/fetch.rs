@@ -55,7 +55,7 @@ pub(super) enum FetchError {
 
 impl FetchError {
     /// Whether the error may be temporary.
-    pub(super) fn is_passing(&self) -> bool {
+    pub(super) fn is_temporary(&self) -> bool {
         match self {
             Self::Connect(..) | Self::Http(_) | Self::Slow(_) => true,
             Self::Status(status) => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,

@@ -144,11 +144,11 @@ impl<'a> Registry<'a> {
         if let Some(token) = &self.token {
             headers.insert(AUTHORIZATION, token.clone());
         }
-        self.ask(url, headers, max_bytes).await
+        self.fetch_url(url, headers, max_bytes).await
     }
 
     /// Sends a request within the remaining time.
-    async fn ask(&self, url: Uri, headers: HeaderMap, max_bytes: u64) -> Result<FetchedModule, FetchError> {
+    async fn fetch_url(&self, url: Uri, headers: HeaderMap, max_bytes: u64) -> Result<FetchedModule, FetchError> {
         let left = self.end.saturating_duration_since(Instant::now()).min(self.config.request_timeout);
         let insecure = self.config.is_insecure(&self.reference.registry);
         fetch::get(FetchRequest { url, headers, insecure, addresses: &self.config.addresses, max_bytes, timeout: left })
@@ -195,7 +195,7 @@ impl<'a> Registry<'a> {
         if let Some(value) = self.credentials.as_ref().and_then(Credentials::header) {
             headers.insert(AUTHORIZATION, value);
         }
-        let got = self.ask(url, headers, TOKEN_BYTES).await?;
+        let got = self.fetch_url(url, headers, TOKEN_BYTES).await?;
         if got.status != StatusCode::OK {
             return Err(FetchError::Status(got.status).into());
         }

@@ -42,13 +42,13 @@ pub enum UnpackError {
 pub fn unpack(bytes: &[u8], packing: Packing, max_bytes: u64) -> Result<Vec<u8>, UnpackError> {
     let module = match packing {
         Packing::Archive => from_archive(&unzip(bytes, max_bytes)?, |name| name == FILE, max_bytes)?,
-        Packing::Plain => loose(bytes.to_vec(), max_bytes)?,
+        Packing::Plain => unpack_any(bytes.to_vec(), max_bytes)?,
     };
     if module.len() >= HEAD && module.starts_with(&MAGIC) { Ok(module) } else { Err(UnpackError::NoModule) }
 }
 
 /// The module in a file with any nesting of formats; of archives, the first file.
-fn loose(mut bytes: Vec<u8>, max_bytes: u64) -> Result<Vec<u8>, UnpackError> {
+fn unpack_any(mut bytes: Vec<u8>, max_bytes: u64) -> Result<Vec<u8>, UnpackError> {
     for _ in 0..DEPTH {
         let is_tar = bytes.get(TAR.0..TAR.0 + TAR.1.len()) == Some(TAR.1);
         bytes = if bytes.starts_with(&GZIP) {
@@ -123,8 +123,10 @@ mod tests {
     fn modules_are_found_in_every_image_format() {
         let layer = gzip(&tar(&[("readme", b"x"), ("deep/plugin.wasm", MODULE)]));
         assert_eq!(unpack(&layer, Packing::Archive, 100_000).unwrap(), MODULE);
-        for loose in [MODULE.to_vec(), gzip(MODULE), tar(&[("any", MODULE)]), gzip(&tar(&[("any", &gzip(MODULE))]))] {
-            assert_eq!(unpack(&loose, Packing::Plain, 100_000).unwrap(), MODULE);
+        for unpack_any in
+            [MODULE.to_vec(), gzip(MODULE), tar(&[("any", MODULE)]), gzip(&tar(&[("any", &gzip(MODULE))]))]
+        {
+            assert_eq!(unpack(&unpack_any, Packing::Plain, 100_000).unwrap(), MODULE);
         }
     }
 

@@ -9,15 +9,15 @@ use navarch_api::gateway_api::KubernetesGateway;
 use navarch_api::istio::{ServiceEntry, WorkloadEntry};
 use navarch_api::kubernetes::{Namespace as NamespaceObject, Pod};
 use navarch_api::names::Namespace;
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::address_name::AddressName;
 
 use super::WaypointAddress;
 use super::own::OwnAddresses;
-use crate::members::{endpoints_of, there};
-use crate::site::{homes, near_clusters};
+use crate::members::{endpoints_of, name_in_cluster};
+use crate::site::{remote_sites, site_clusters};
 use crate::waypoint::{Waypoint, WaypointOf};
 use crate::wire::ip_of;
 use crate::workloads::workload;
@@ -39,7 +39,7 @@ struct WaypointsAt(BTreeSet<WaypointAddress>);
 
 /// The workloads of a namespace of a cluster with a waypoint, by waypoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct BoundIn(Home, Namespace);
+struct BoundIn(ClusterRef, Namespace);
 
 /// One workload with its waypoint, if it has one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -59,15 +59,17 @@ pub fn workloads_of_proxy(view: &View<'_>) -> Vec<Arc<BoundWorkload>> {
     }
     let mut namespaces: BTreeSet<Namespace> =
         view.names::<NamespaceObject>().map(|name| Namespace::new(&name.name)).collect();
-    for cluster in near_clusters(view).iter() {
+    for cluster in remote_sites(view).iter() {
         let there = view.list_all_in::<NamespaceObject>(cluster).into_iter();
         namespaces.extend(there.map(|namespace| Namespace::new(&namespace.meta.key.name)));
     }
     namespaces.retain(|namespace| waypoints.iter().any(|waypoint| waypoint.admits(namespace, view)));
     namespaces.extend(waypoints.iter().map(|waypoint| waypoint.name.namespace.clone()));
     let mut found = Vec::new();
-    for (home, namespace) in homes(view).iter().flat_map(|home| namespaces.iter().map(move |one| (home, one))) {
-        let bound = view.get(&BoundIn(home.clone(), namespace.clone()));
+    for (cluster_ref, namespace) in
+        site_clusters(view).iter().flat_map(|cluster_ref| namespaces.iter().map(move |one| (cluster_ref, one)))
+    {
+        let bound = view.get(&BoundIn(cluster_ref.clone(), namespace.clone()));
         found.extend(bound.iter().filter(|(waypoint, _)| own.contains(waypoint)).map(|(_, one)| one.clone()));
     }
     found.sort_unstable();
@@ -79,17 +81,17 @@ impl Query for WaypointsAt {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mut all: Vec<WaypointOf> =
-            view.names::<KubernetesGateway>().map(|name| WaypointOf(Home::Config, name.clone())).collect();
-        for cluster in near_clusters(view).iter() {
+            view.names::<KubernetesGateway>().map(|name| WaypointOf(ClusterRef::Config, name.clone())).collect();
+        for cluster in remote_sites(view).iter() {
             let there = view.list_all_in::<KubernetesGateway>(cluster).into_iter();
-            all.extend(there.map(|gateway| WaypointOf(Home::Remote(cluster.clone()), gateway.meta.key())));
+            all.extend(there.map(|gateway| WaypointOf(ClusterRef::Remote(cluster.clone()), gateway.meta.key())));
         }
         let waypoints = all.iter().filter_map(|waypoint| (*view.get(waypoint)).clone());
-        let is_meant = |waypoint: &Arc<Waypoint>| {
+        let is_addressed = |waypoint: &Arc<Waypoint>| {
             let address = waypoint.address.as_ref().and_then(WaypointAddress::of);
             waypoint.is_for_workloads() && address.is_some_and(|address| self.0.contains(&address))
         };
-        waypoints.filter(is_meant).collect()
+        waypoints.filter(is_addressed).collect()
     }
 }
 
@@ -97,17 +99,17 @@ impl Query for BoundIn {
     type Value = Vec<(WaypointAddress, Arc<BoundWorkload>)>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let Self(home, namespace) = self;
+        let Self(cluster_ref, namespace) = self;
         let mut names: Vec<(AddressName, Option<Timestamp>)> = Vec::new();
-        let pods = view.list_in::<Pod>(home, namespace).into_iter();
+        let pods = view.list_in::<Pod>(cluster_ref, namespace).into_iter();
         names.extend(pods.map(|pod| (AddressName::Pod(pod.meta.key()), pod.meta.created)));
-        let entries = view.list_in::<WorkloadEntry>(home, namespace).into_iter();
+        let entries = view.list_in::<WorkloadEntry>(cluster_ref, namespace).into_iter();
         names.extend(entries.map(|entry| (AddressName::WorkloadEntry(entry.meta.key()), entry.meta.created)));
-        for entry in view.list_in::<ServiceEntry>(home, namespace) {
+        for entry in view.list_in::<ServiceEntry>(cluster_ref, namespace) {
             let endpoints = endpoints_of(&entry.spec, &entry.meta.key());
             names.extend(endpoints.into_iter().map(|name| (name, entry.meta.created)));
         }
-        let names = names.into_iter().map(|(name, created)| Bound(there(home, name), created));
+        let names = names.into_iter().map(|(name, created)| Bound(name_in_cluster(cluster_ref, name), created));
         names.filter_map(|name| (*view.get(&name)).clone()).collect()
     }
 }

@@ -11,7 +11,7 @@ use crate::waypoint::{Waypoint, WaypointOf};
 use navarch_api::istio::AuthorizationPolicy;
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::Labels;
@@ -80,7 +80,7 @@ impl Query for PoliciesIn {
 /// The names of the policies that a workload of a cluster lists: AuthorizationPolicies in order, then converted
 /// PeerAuthentications, then those that allow its waypoints.
 pub(crate) fn policies_of(
-    home: &Home,
+    cluster_ref: &ClusterRef,
     labels: &Labels,
     namespace: &Namespace,
     waypoint: Option<&Arc<Waypoint>>,
@@ -99,14 +99,14 @@ pub(crate) fn policies_of(
     let own = policies.own.as_deref();
     names.extend(peer::policies_of(labels, namespace, &mesh.root_namespace, &policies.mesh, own));
     if mesh.auto_allow_waypoints {
-        names.extend(waypoints_let_in(home, waypoint, services, view));
+        names.extend(waypoints_let_in(cluster_ref, waypoint, services, view));
     }
     names
 }
 
 /// The policies that allow the waypoints of services and of the workload itself.
 fn waypoints_let_in(
-    home: &Home,
+    cluster_ref: &ClusterRef,
     own: Option<&Arc<Waypoint>>,
     services: &[Arc<ServiceFacts>],
     view: &View<'_>,
@@ -116,7 +116,7 @@ fn waypoints_let_in(
     names.retain(|name| Some(*name) != own_name);
     names.sort_unstable();
     names.dedup();
-    let found = |name: &NamespacedName| (*view.get(&WaypointOf(home.clone(), name.clone()))).clone();
+    let found = |name: &NamespacedName| (*view.get(&WaypointOf(cluster_ref.clone(), name.clone()))).clone();
     let of_services = names.into_iter().filter_map(found);
     let all = of_services.chain(own.cloned()).filter(|waypoint| !waypoint.accounts.is_empty());
     all.map(|waypoint| format!("{}/{}", waypoint.name.namespace, name_of_waypoint_policy(&waypoint.name))).collect()

@@ -57,8 +57,8 @@ pub(super) fn convert(object: &Object<AuthorizationPolicy>, mesh: &Mesh) -> Opti
 
 /// Whether a policy is a dry run.
 pub(super) fn is_dry_run(object: &Object<AuthorizationPolicy>) -> bool {
-    let said = object.meta.annotations.get(DRY_RUN_ANNOTATION);
-    said.and_then(|text| parse_bool(text)).unwrap_or_default()
+    let value = object.meta.annotations.get(DRY_RUN_ANNOTATION);
+    value.and_then(|text| parse_bool(text)).unwrap_or_default()
 }
 
 /// A rule; `None` if it is an ALLOW rule with HTTP attributes.

@@ -127,7 +127,7 @@ pub(super) fn converted(name: &NamespacedName, view: &View<'_>) -> Option<Author
     if name.namespace == *root || spec.selector.is_none() || spec.port_modes().next().is_none() {
         return None;
     }
-    let (namespace_mode, mesh_mode) = (whole_mode(&name.namespace, view), whole_mode(root, view));
+    let (namespace_mode, mesh_mode) = (namespace_mode(&name.namespace, view), namespace_mode(root, view));
     let groups = groups(spec, namespace_mode, mesh_mode)?;
     Some(Authorization {
         name: format!("{CONVERTED}{}", name.name),
@@ -140,7 +140,7 @@ pub(super) fn converted(name: &NamespacedName, view: &View<'_>) -> Option<Author
 }
 
 /// The mode of the oldest PeerAuthentication of a namespace without a selector; `None` if none exists.
-fn whole_mode(namespace: &Namespace, view: &View<'_>) -> Option<MutualTlsMode> {
+fn namespace_mode(namespace: &Namespace, view: &View<'_>) -> Option<MutualTlsMode> {
     let whole = view.list::<PeerAuthentication>(namespace).filter(|policy| policy.spec.selector.is_none());
     // `min_by_key` returns the first of equally old ones.
     whole.min_by_key(|policy| policy.meta.created).map(|policy| policy.spec.mode())

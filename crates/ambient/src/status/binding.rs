@@ -7,13 +7,13 @@ use navarch_api::kubernetes::{Service, ServiceType};
 use navarch_api::mesh::Visibility;
 use navarch_api::names::Hostname;
 use navarch_api::object::{NamespacedName, ObjectMeta};
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
 
 use super::{Condition, Conditions};
 use crate::service_facts::{Origin, origin, visibility};
-use crate::services::{namespace, said_of_ingress};
+use crate::services::{ingress_use_waypoint, namespace};
 use crate::waypoint::{self, Before, Refusal};
 use crate::workloads::labels_of_entry;
 
@@ -27,7 +27,8 @@ const VISIBILITY: &str = "istio.io/VisibilityApplied";
 pub(super) fn of_service(name: &NamespacedName, view: &View<'_>) -> Option<Conditions> {
     let object = view.object::<Service>(name)?;
     let is_alias = matches!(object.spec.service_type, ServiceType::ExternalName(_));
-    let before = if is_alias { Ok(None) } else { waypoint::before_service(&Home::Config, &object.meta, None, view) };
+    let before =
+        if is_alias { Ok(None) } else { waypoint::before_service(&ClusterRef::Config, &object.meta, None, view) };
     Some(vec![(BOUND, of_both(before, &object.meta, view))])
 }
 
@@ -46,7 +47,7 @@ pub(super) fn of_service_entry(name: &NamespacedName, view: &View<'_>) -> Option
         return Some(vec![(BOUND, None), (MISSING, None), (VISIBILITY, None)]);
     }
     let visibility = visibility(&meta.key.namespace, view);
-    let before = waypoint::before_service(&Home::Config, meta, Some(visibility), view);
+    let before = waypoint::before_service(&ClusterRef::Config, meta, Some(visibility), view);
     let is_bound = matches!(before, Ok(Some(_)));
     let races = view
         .services_of(&ServiceKey { namespace: meta.key.namespace.clone(), hostname: hosts.first().copied()?.clone() });
@@ -94,7 +95,7 @@ fn of_both(before: Before, meta: &ObjectMeta, view: &View<'_>) -> Option<Conditi
     };
     let mut condition = attached(&waypoint.name);
     let message = &mut condition.message;
-    match said_of_ingress(meta, namespace(&meta.key.namespace, view)) {
+    match ingress_use_waypoint(meta, namespace(&meta.key.namespace, view)) {
         Some(true) => message.push_str(". Ingress traffic will traverse the waypoint"),
         Some(false) => message.push_str(
             ". Ingress traffic is not using the waypoint, set the istio.io/ingress-use-waypoint label to true if desired.",

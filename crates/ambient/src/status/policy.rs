@@ -5,7 +5,7 @@ use navarch_api::istio::{AuthorizationPolicy, PolicyTargetReference, ServiceEntr
 use navarch_api::kubernetes::Service;
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::view::View;
 
 use super::{Condition, Conditions};
@@ -61,7 +61,7 @@ fn of_target(target: &PolicyTargetReference, own: &Namespace, root: &Namespace, 
             ),
             Some(_) => bound_to(&target.name),
         },
-        "Gateway" => match &*view.get(&WaypointOf(Home::Config, name.clone())) {
+        "Gateway" => match &*view.get(&WaypointOf(ClusterRef::Config, name.clone())) {
             Some(waypoint) => bound_to(&waypoint.name),
             None => Condition::new(false, NOT_FOUND, format!("Gateway {name} was not found, or has no address yet")),
         },
@@ -69,13 +69,13 @@ fn of_target(target: &PolicyTargetReference, own: &Namespace, root: &Namespace, 
             "Service",
             &name,
             view.object::<Service>(&name)
-                .map(|service| waypoint::before_service(&Home::Config, &service.meta, None, view)),
+                .map(|service| waypoint::before_service(&ClusterRef::Config, &service.meta, None, view)),
         ),
         "ServiceEntry" => {
             let visibility = visibility(&name.namespace, view);
             let entry = view.object::<ServiceEntry>(&name);
             let before =
-                entry.map(|entry| waypoint::before_service(&Home::Config, &entry.meta, Some(visibility), view));
+                entry.map(|entry| waypoint::before_service(&ClusterRef::Config, &entry.meta, Some(visibility), view));
             of_service("ServiceEntry", &name, before)
         }
         kind => Condition::new(false, "unknown", format!("waypoints do not enforce policies for kind {kind}")),

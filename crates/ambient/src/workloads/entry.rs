@@ -7,7 +7,7 @@ use navarch_api::istio::{ServiceEntry, WorkloadEntry};
 use navarch_api::names::{Hostname, NetworkId};
 use navarch_api::object::{NamespacedName, Object, ObjectMeta};
 use navarch_proto::istio::workload::{Locality, Workload, WorkloadStatus, WorkloadType};
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::view::View;
 use navarch_registry::model::{Labels, ServiceKey};
 use navarch_registry::{split_locality, workload_name_of_entry};
@@ -25,23 +25,23 @@ use crate::wire::ip_bytes;
 
 /// The workload of a WorkloadEntry of a cluster.
 pub(super) fn of_workload_entry(name: &NamespacedName, site: &Site, mesh: &Mesh, view: &View<'_>) -> Option<Workload> {
-    let home = &site.home;
-    if *home != Home::Config && !view.mesh().settings.clusters.remote_workload_entries {
+    let cluster_ref = &site.cluster_ref;
+    if *cluster_ref != ClusterRef::Config && !view.mesh().settings.clusters.remote_workload_entries {
         return None;
     }
-    let object = view.object_in::<WorkloadEntry>(home, name)?;
+    let object = view.object_in::<WorkloadEntry>(cluster_ref, name)?;
     let (meta, spec) = (&object.meta, &object.spec);
     let named = meta_of_entry(object);
     let (labels, namespace) = (&named.labels, &meta.key.namespace);
     let is_wanted =
         |origin: &Origin| mesh.selection.services_select_entries || matches!(origin, Origin::ServiceEntry(_));
-    let services = view.get(&SelectingServices(home.clone(), namespace.clone())).of(labels, is_wanted);
-    let WorkloadBinding { waypoint, tunnel } = waypoint::of_workload(home, labels, namespace, view);
+    let services = view.get(&SelectingServices(cluster_ref.clone(), namespace.clone())).of(labels, is_wanted);
+    let WorkloadBinding { waypoint, tunnel } = waypoint::of_workload(cluster_ref, labels, namespace, view);
     let network = if spec.network.is_empty() { site.network.clone() } else { NetworkId::new(&spec.network) };
     let mut workload = Workload {
         name: meta.key.name.to_string(),
         namespace: namespace.to_string(),
-        authorization_policies: policies_of(home, labels, namespace, waypoint.as_ref(), &services, view),
+        authorization_policies: policies_of(cluster_ref, labels, namespace, waypoint.as_ref(), &services, view),
         waypoint: waypoint.and_then(|waypoint| waypoint.address.clone()),
         application_tunnel: tunnel,
         ..entry(spec, &network, &services, site, view)
@@ -74,13 +74,20 @@ pub(super) fn of_service_entry(name: &NamespacedName, address: &str, mesh: &Mesh
     let namespace = &meta.key.namespace;
     let binding = match spec.has_implicit_endpoints() {
         true => WorkloadBinding { waypoint: None, tunnel: None },
-        false => waypoint::of_workload(&Home::Config, &labels_of(endpoint), namespace, view),
+        false => waypoint::of_workload(&ClusterRef::Config, &labels_of(endpoint), namespace, view),
     };
     let WorkloadBinding { waypoint, tunnel } = binding;
     let mut workload = Workload {
         name: meta.key.name.to_string(),
         namespace: namespace.to_string(),
-        authorization_policies: policies_of(&Home::Config, &meta.labels, namespace, waypoint.as_ref(), &services, view),
+        authorization_policies: policies_of(
+            &ClusterRef::Config,
+            &meta.labels,
+            namespace,
+            waypoint.as_ref(),
+            &services,
+            view,
+        ),
         waypoint: waypoint.and_then(|waypoint| waypoint.address.clone()),
         application_tunnel: tunnel,
         ..entry(endpoint, &network, &services, &mesh.site, view)

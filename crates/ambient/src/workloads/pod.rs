@@ -7,7 +7,7 @@ use navarch_api::kubernetes::{EndpointSlice, Pod};
 use navarch_api::names::Hostname;
 use navarch_api::object::{NamespacedName, Object};
 use navarch_proto::istio::workload::{NetworkMode, Workload, WorkloadStatus, WorkloadType};
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::workload_name_of_pod;
@@ -25,21 +25,22 @@ use crate::wire::ip_bytes;
 
 /// The workload of a pod of a cluster; `None` if it has ended or has no address yet.
 pub(super) fn workload(name: &NamespacedName, site: &Site, view: &View<'_>) -> Option<Workload> {
-    let pod = view.object_in::<Pod>(&site.home, name)?;
+    let pod = view.object_in::<Pod>(&site.cluster_ref, name)?;
     let own = own_fields_of_pod(pod)?;
     let (meta, spec) = (&pod.meta, &pod.spec);
-    let (home, namespace) = (&site.home, &meta.key.namespace);
-    let services = services(pod, home, view);
-    let WorkloadBinding { waypoint, tunnel } = waypoint::of_workload(home, &meta.labels, namespace, view);
+    let (cluster_ref, namespace) = (&site.cluster_ref, &meta.key.namespace);
+    let services = services(pod, cluster_ref, view);
+    let WorkloadBinding { waypoint, tunnel } = waypoint::of_workload(cluster_ref, &meta.labels, namespace, view);
     let is_healthy = spec.ready && !meta.deleting;
-    let locality = spec.node.as_ref().and_then(|node| (*view.get(&LocalityOfNode(home.clone(), node.clone()))).clone());
+    let locality =
+        spec.node.as_ref().and_then(|node| (*view.get(&LocalityOfNode(cluster_ref.clone(), node.clone()))).clone());
     let mut workload = Workload {
         network: site.network.to_string(),
         network_gateway: site.gateway.clone(),
         cluster_id: site.cluster.to_string(),
         node: spec.node.as_deref().unwrap_or_default().to_owned(),
         services: ports::on_pod(spec, &services),
-        authorization_policies: policies_of(home, &meta.labels, namespace, waypoint.as_ref(), &services, view),
+        authorization_policies: policies_of(cluster_ref, &meta.labels, namespace, waypoint.as_ref(), &services, view),
         status: if is_healthy { WorkloadStatus::Healthy } else { WorkloadStatus::Unhealthy }.into(),
         waypoint: waypoint.and_then(|waypoint| waypoint.address.clone()),
         application_tunnel: tunnel,
@@ -69,16 +70,16 @@ pub(crate) fn own_fields_of_pod(pod: &Object<Pod>) -> Option<Workload> {
 }
 
 /// The services of a pod: those that select it, then those without a selector whose EndpointSlices list it.
-fn services(pod: &Object<Pod>, home: &Home, view: &View<'_>) -> Vec<Arc<ServiceFacts>> {
+fn services(pod: &Object<Pod>, cluster_ref: &ClusterRef, view: &View<'_>) -> Vec<Arc<ServiceFacts>> {
     let meta = &pod.meta;
     let selection = view.get(&MeshFacts).selection;
     let is_wanted = |origin: &Origin| selection.entries_select_pods || matches!(origin, Origin::Service(_));
-    let selecting = view.get(&SelectingServices(home.clone(), meta.key.namespace.clone()));
+    let selecting = view.get(&SelectingServices(cluster_ref.clone(), meta.key.namespace.clone()));
     let mut services = selecting.of(&meta.labels, is_wanted);
     let mut seen: BTreeSet<Hostname> = services.iter().map(|service| service.key.hostname.clone()).collect();
-    for slice in view.slices_of_pod_in(home, &meta.key) {
-        let Some(service) = (*view.get(&ServiceOfSlice(home.clone(), slice))).clone() else { continue };
-        let Some(facts) = facts_of_service(home, &service, view) else { continue };
+    for slice in view.slices_of_pod_in(cluster_ref, &meta.key) {
+        let Some(service) = (*view.get(&ServiceOfSlice(cluster_ref.clone(), slice))).clone() else { continue };
+        let Some(facts) = facts_of_service(cluster_ref, &service, view) else { continue };
         if seen.insert(facts.key.hostname.clone()) {
             services.push(facts);
         }
@@ -88,7 +89,7 @@ fn services(pod: &Object<Pod>, home: &Home, view: &View<'_>) -> Vec<Arc<ServiceF
 
 /// The Service of an EndpointSlice of a cluster. Slices change with every pod that they list, their Service does not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ServiceOfSlice(Home, NamespacedName);
+struct ServiceOfSlice(ClusterRef, NamespacedName);
 
 impl Query for ServiceOfSlice {
     type Value = Option<NamespacedName>;

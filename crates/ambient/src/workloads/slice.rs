@@ -14,12 +14,12 @@ use crate::wire::ip_bytes;
 
 /// The workload of the first endpoint that has this first address and is not a pod.
 pub(super) fn workload(name: &NamespacedName, address: IpAddr, site: &Site, view: &View<'_>) -> Option<Workload> {
-    let slice = view.object_in::<EndpointSlice>(&site.home, name)?;
+    let slice = view.object_in::<EndpointSlice>(&site.cluster_ref, name)?;
     let (meta, spec) = (&slice.meta, &slice.spec);
     if spec.address_type == AddressType::Fqdn {
         return None;
     }
-    let service = facts_of_service(&site.home, &service_of_slice(slice)?, view)?;
+    let service = facts_of_service(&site.cluster_ref, &service_of_slice(slice)?, view)?;
     let mut endpoints = spec.endpoints.iter().filter(|endpoint| endpoint.pod.is_none());
     let endpoint = endpoints.find(|endpoint| endpoint.addresses.first() == Some(&address))?;
     let port = |port: &navarch_api::kubernetes::EndpointPort| {

@@ -28,7 +28,7 @@ fn blocked_cidrs(context: &Context, report: &mut Report) {
     if names.is_empty() {
         return;
     }
-    let said = match names.get(..MAX_NAMES) {
+    let listed = match names.get(..MAX_NAMES) {
         Some(first) if names.len() > MAX_NAMES => format!("{}, and {} more", first.join(", "), names.len() - MAX_NAMES),
         Some(_) | None => names.join(", "),
     };
@@ -41,7 +41,11 @@ fn blocked_cidrs(context: &Context, report: &mut Report) {
         let is_set = variables
             .any(|variable| variable.name == BLOCKED && variable.value.as_ref().is_some_and(|value| !value.is_empty()));
         if !is_set {
-            report.add(Message::new(&messages::JWKS_URI_FETCH_UNRESTRICTED, resource, parameters![names.len(), &said]));
+            report.add(Message::new(
+                &messages::JWKS_URI_FETCH_UNRESTRICTED,
+                resource,
+                parameters![names.len(), &listed],
+            ));
         }
     }
 }

@@ -51,7 +51,7 @@ fn run(context: &Context, report: &mut Report) {
         });
         for (rule, from, source) in sources {
             let named = source.namespaces.iter().enumerate().chain(source.not_namespaces.iter().enumerate());
-            for (index, namespace) in named.filter(|(_, namespace)| !is_there(context, namespace)) {
+            for (index, namespace) in named.filter(|(_, namespace)| !namespace_exists(context, namespace)) {
                 let parameters = parameters!["namespace", namespace];
                 let message = Message::new(&messages::REFERENCED_RESOURCE_NOT_FOUND, resource, parameters);
                 report.add(message.at(&format!("spec.rules[{rule}].from[{from}].source.namespaces[{index}]")));
@@ -61,7 +61,7 @@ fn run(context: &Context, report: &mut Report) {
 }
 
 /// Whether a name, with a wildcard at one end at most, matches some namespace.
-fn is_there(context: &Context, pattern: &str) -> bool {
+fn namespace_exists(context: &Context, pattern: &str) -> bool {
     context.each(Kind::Namespace).any(|namespace| {
         let name = namespace.name.as_str();
         match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {

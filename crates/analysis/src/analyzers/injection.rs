@@ -126,7 +126,7 @@ fn image_auto(context: &Context, report: &mut Report) {
         let namespace = context.namespace(if resource.namespace.is_empty() { "default" } else { &resource.namespace });
         let namespace = namespace.map_or(&none, |namespace| &namespace.labels);
         let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref()).unwrap_or(&none);
-        if !hooks.iter().any(|hook| takes(hook, namespace, labels)) {
+        if !hooks.iter().any(|hook| matches(hook, namespace, labels)) {
             let parameters = parameters!["Deployment", &resource.name];
             report.add(Message::new(&messages::IMAGE_AUTO_WITHOUT_INJECTION_WARNING, resource, parameters));
         }
@@ -134,7 +134,7 @@ fn image_auto(context: &Context, report: &mut Report) {
 }
 
 /// Whether a webhook matches objects with these labels in a namespace with those.
-pub(super) fn takes(hook: &MutatingWebhook, namespace: &Texts, object: &Texts) -> bool {
+pub(super) fn matches(hook: &MutatingWebhook, namespace: &Texts, object: &Texts) -> bool {
     label_selector::matches(hook.namespace_selector.as_ref(), namespace)
         && label_selector::matches(hook.object_selector.as_ref(), object)
 }

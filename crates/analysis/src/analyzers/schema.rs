@@ -21,7 +21,7 @@ macro_rules! schema {
             name: concat!("schema.ValidationAnalyzer.", stringify!($kind)),
             description: concat!("Runs schema validation as an analyzer on '", stringify!($kind), "' resources"),
             inputs: &[Kind::$kind],
-            run: |context, report| judge(Kind::$kind, context, report),
+            run: |context, report| report_schema(Kind::$kind, context, report),
         }),*];
 
         /// The validation of an object by the rules of its kind.
@@ -46,7 +46,7 @@ fn of_spec<T: Validate>(object: &Object<T>) -> Verdict {
 }
 
 /// Tells of the errors and warnings of all objects of a kind.
-fn judge(kind: Kind, context: &Context, report: &mut Report) {
+fn report_schema(kind: Kind, context: &Context, report: &mut Report) {
     for resource in context.each(kind) {
         if let Content::Unreadable(reason) = &resource.content {
             report.add(Message::new(&messages::SCHEMA_VALIDATION_ERROR, resource, parameters![reason]));

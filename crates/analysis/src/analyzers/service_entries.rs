@@ -41,8 +41,9 @@ fn addresses(context: &Context, report: &mut Report) {
         return;
     }
     for (resource, entry) in context.specs::<ServiceEntry>() {
-        let told = resource.status.get("addresses").and_then(Value::as_array).is_some_and(|told| !told.is_empty());
-        if !entry.addresses.is_empty() || told {
+        let has_addresses =
+            resource.status.get("addresses").and_then(Value::as_array).is_some_and(|told| !told.is_empty());
+        if !entry.addresses.is_empty() || has_addresses {
             continue;
         }
         for (index, port) in entry.ports.iter().enumerate() {
@@ -70,7 +71,7 @@ fn protocols(context: &Context, report: &mut Report) {
             }
         }
     }
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for ((scope, host, port), own) in &index {
         let everywhere =
             (scope != ALL_NAMESPACES).then(|| index.get(&(ALL_NAMESPACES.to_owned(), *host, *port))).flatten();
@@ -82,7 +83,7 @@ fn protocols(context: &Context, report: &mut Report) {
         let names: BTreeSet<_> = entries().map(|(resource, _)| resource.full_name()).collect();
         let names = names.into_iter().collect::<Vec<_>>().join(", ");
         let protocols = protocols.into_iter().collect::<Vec<_>>().join(", ");
-        for (resource, _) in entries().filter(|(resource, _)| told.insert(resource.full_name())) {
+        for (resource, _) in entries().filter(|(resource, _)| reported.insert(resource.full_name())) {
             let parameters = parameters![&names, *host, *port, &protocols];
             let message = Message::new(&messages::CONFLICTING_SERVICE_ENTRY_PROTOCOL, resource, parameters);
             report.add(message.at("metadata.name"));

@@ -55,9 +55,9 @@ fn run(context: &Context, report: &mut Report) {
         }
     }
     // A Sidecar without effect is reported once.
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     let mut ineffective = |report: &mut Report, resource: &Arc<Resource>, reason: &str| {
-        if told.insert(resource.full_name()) {
+        if reported.insert(resource.full_name()) {
             report.add(Message::new(&messages::INEFFECTIVE_POLICY, resource, parameters![reason]));
         }
     };

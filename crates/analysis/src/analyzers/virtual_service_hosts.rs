@@ -41,7 +41,7 @@ fn run(context: &Context, report: &mut Report) {
         }
     }
     let exported: Vec<_> = claimed.iter().filter(|((scope, _), _)| scope == ALL_NAMESPACES).collect();
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for ((scope, host), own) in &claimed {
         let mut all = own.clone();
         if scope != ALL_NAMESPACES {
@@ -52,7 +52,7 @@ fn run(context: &Context, report: &mut Report) {
             continue;
         }
         let names = all.keys().map(String::as_str).collect::<Vec<_>>().join(",");
-        for (_, resource) in all.iter().filter(|(name, _)| told.insert((*name).clone())) {
+        for (_, resource) in all.iter().filter(|(name, _)| reported.insert((*name).clone())) {
             let parameters = parameters![&names, format!("{scope}/{host}")];
             let kind = &messages::CONFLICTING_MESH_GATEWAY_VIRTUAL_SERVICE_HOSTS;
             report.add(Message::new(kind, resource, parameters).at("metadata.name"));

@@ -49,7 +49,7 @@ pub(super) static ANALYZERS: &[Analyzer] = &[
 const MESH: &str = "mesh";
 
 /// A destination with its place.
-struct Led<'a> {
+struct RoutedDestination<'a> {
     destination: &'a Destination,
     /// The field of its host.
     field: String,
@@ -61,11 +61,11 @@ struct Led<'a> {
 static NOWHERE: Destination = Destination { host: String::new(), subset: String::new(), port: None };
 
 /// All destinations of a VirtualService.
-fn led(service: &VirtualService) -> Vec<Led<'_>> {
+fn routed_destinations(service: &VirtualService) -> Vec<RoutedDestination<'_>> {
     let route =
         |rule: &str, index: usize, place: usize| format!("spec.{rule}[{index}].route[{place}].destination.host");
     let mut all = Vec::new();
-    let mut add = |destination, field, is_mirror| all.push(Led { destination, field, is_mirror });
+    let mut add = |destination, field, is_mirror| all.push(RoutedDestination { destination, field, is_mirror });
     for (index, tcp) in service.tcp.iter().enumerate() {
         for (place, to) in tcp.route.iter().enumerate() {
             add(to.destination.as_ref().unwrap_or(&NOWHERE), route("tcp", index, place), false);
@@ -102,7 +102,7 @@ fn destinations(context: &Context, report: &mut Report) {
         }
     }
     for (resource, service) in context.specs::<VirtualService>() {
-        for led in led(service) {
+        for led in routed_destinations(service) {
             let host = hosts.find(&resource.namespace, &service.export_to, &led.destination.host);
             if let Some(message) = fault(resource, &led, host) {
                 report.add(message.at(&led.field));
@@ -122,7 +122,7 @@ fn destinations(context: &Context, report: &mut Report) {
 }
 
 /// The fault of a destination, whose host is `host` if there is one.
-fn fault(resource: &Arc<Resource>, led: &Led<'_>, host: Option<&Host>) -> Option<Message> {
+fn fault(resource: &Arc<Resource>, led: &RoutedDestination<'_>, host: Option<&Host>) -> Option<Message> {
     let name = &led.destination.host;
     let not_found = |what: &str, value: String| {
         Some(Message::new(&messages::REFERENCED_RESOURCE_NOT_FOUND, resource, parameters![what, value]))
@@ -148,7 +148,7 @@ fn subsets(context: &Context, report: &mut Report) {
         known.extend(rule.subsets.iter().map(|subset| (service.clone(), subset.name.as_str())));
     }
     for (resource, service) in context.specs::<VirtualService>() {
-        for led in led(service) {
+        for led in routed_destinations(service) {
             let Destination { host, subset, .. } = led.destination;
             if subset.is_empty() || known.contains(&(service_of(host, &resource.namespace), subset.as_str())) {
                 continue;
@@ -184,7 +184,7 @@ fn gateways(context: &Context, report: &mut Report) {
                 (None, Some(gateway)) => hosts_of_listeners(gateway),
                 (None, None) => Vec::new(),
             };
-            if !hosts.iter().any(|host| service.hosts.iter().any(|asked| hostname::matches(host, asked))) {
+            if !hosts.iter().any(|host| service.hosts.iter().any(|requested| hostname::matches(host, requested))) {
                 let gateway = full_name(namespace, short);
                 let parameters = parameters![service.hosts.clone(), resource.full_name(), gateway];
                 let kind = &messages::VIRTUAL_SERVICE_HOST_NOT_FOUND_IN_GATEWAY;
@@ -194,13 +194,13 @@ fn gateways(context: &Context, report: &mut Report) {
     }
 }
 
-/// The hosts of a Gateway that VirtualServices of `asking` may claim.
-fn hosts_for<'a>(gateway: &'a Gateway, namespace: &str, asking: &str) -> Vec<&'a str> {
+/// The hosts of a Gateway that VirtualServices of `requester` may claim.
+fn hosts_for<'a>(gateway: &'a Gateway, namespace: &str, requester: &str) -> Vec<&'a str> {
     let hosts = gateway.servers.iter().flat_map(|server| &server.hosts);
     let open = hosts.filter_map(|host| match host.split_once('/') {
         None => Some(host.as_str()),
         Some((of, name)) => {
-            let is_open = of == "*" || of == asking || of == "." && namespace == asking;
+            let is_open = of == "*" || of == requester || of == "." && namespace == requester;
             is_open.then_some(name)
         }
     });

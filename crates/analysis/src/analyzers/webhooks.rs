@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::injection::takes;
+use super::injection::matches;
 use crate::analyzer::{Analyzer, Report};
 use crate::context::Context;
 use crate::in_mesh::{INJECT, INJECTION, REVISION};
@@ -52,7 +52,7 @@ fn run(context: &Context, report: &mut Report) {
     let objects = label_sets(INJECT, ["true", "false"], &revisions);
     for namespace in &namespaces {
         for object in &objects {
-            let matching: Vec<_> = hooks.iter().filter(|hook| takes(hook.hook, namespace, object)).collect();
+            let matching: Vec<_> = hooks.iter().filter(|hook| matches(hook.hook, namespace, object)).collect();
             let names: BTreeSet<_> = matching.iter().map(|hook| hook.name.as_str()).collect();
             if names.len() < 2 {
                 continue;

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{Check, Health, Level};
 
 /// Clock difference below which there is no finding: larger than delays of network and scheduler.
-const APART: SignedDuration = SignedDuration::from_secs(5);
+const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(5);
 /// Clock difference above which it is wrong: new tokens and certificates are not valid yet.
 const TOO_FAR: SignedDuration = SignedDuration::from_secs(60);
 /// Seconds until replicas must have the same configuration.
@@ -13,11 +13,11 @@ pub const SETTLED: u64 = 5;
 
 /// Adds a finding if the clock of another process differs from the local one. `window` is when the request was sent and when
 /// the answer was received; `whose` names the other clock, `than` the local one.
-pub fn clock(health: &mut Health, told: Timestamp, window: [Timestamp; 2], [whose, than]: [&str; 2], next: &str) {
+pub fn clock(health: &mut Health, timestamp: Timestamp, window: [Timestamp; 2], [whose, than]: [&str; 2], next: &str) {
     let [begin, end] = window;
-    let (ahead, behind) = (told.duration_since(end), begin.duration_since(told));
+    let (ahead, behind) = (timestamp.duration_since(end), begin.duration_since(timestamp));
     let (apart, way) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
-    if apart <= APART {
+    if apart <= MAX_CLOCK_DIFFERENCE {
         return;
     }
     let level = if apart > TOO_FAR { Level::Wrong } else { Level::Note };
@@ -28,9 +28,9 @@ pub fn clock(health: &mut Health, told: Timestamp, window: [Timestamp; 2], [whos
 /// Whether all replicas that report a digest of their configuration have the same.
 #[must_use]
 pub fn same_configuration(all: &[(String, Health)]) -> bool {
-    let mut told = all.iter().map(|(_, health)| &health.configuration).filter(|digest| !digest.is_empty());
-    let first = told.next();
-    told.all(|digest| Some(digest) == first)
+    let mut digests = all.iter().map(|(_, health)| &health.configuration).filter(|digest| !digest.is_empty());
+    let first = digests.next();
+    digests.all(|digest| Some(digest) == first)
 }
 
 /// Adds a finding to each replica that differs from the first.

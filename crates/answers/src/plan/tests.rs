@@ -137,7 +137,7 @@ fn further() -> String {
 
 /// What the proxies of a mirror have, by its places in memory.
 fn places(mirror: &Mirror) -> Vec<Vec<usize>> {
-    all_had(mirror).values().map(|had| had.values().map(|one| Arc::as_ptr(one).addr()).collect()).collect()
+    all_resources(mirror).values().map(|had| had.values().map(|one| Arc::as_ptr(one).addr()).collect()).collect()
 }
 
 /// A plan on copies, and one on a mirror that makes all anew.
@@ -176,9 +176,9 @@ fn a_plan_on_copies_equals_a_plan_from_scratch() {
     for change in all.iter().cloned().chain(all.iter().map(removed)) {
         let [copied, anew] = both(&served, &change);
         assert_eq!(copied, anew, "{change:?}");
-        let had = all_had(&served);
+        let had = all_resources(&served);
         served.apply(vec![change]);
-        let reached = all_had(&served).into_iter().filter(|(at, now)| had.get(at) != Some(now)).count();
+        let reached = all_resources(&served).into_iter().filter(|(at, now)| had.get(at) != Some(now)).count();
         assert_eq!(copied.reached, reached, "as many as are sent something when it is made");
     }
 }

@@ -73,7 +73,7 @@ fn decode_slowly(kind: Kind, frame: &[u8]) -> Result<WatchEvent, BinaryError> {
             Ok(object) => Ok(WatchEvent::Put(stored(object))),
             Err(error) => Ok(WatchEvent::Put(refused(kind, header()?, error))),
         },
-        "DELETED" => Ok(header()?.gone()),
+        "DELETED" => Ok(header()?.deleted()),
         "BOOKMARK" => Ok(header()?.bookmark()),
         "ERROR" => Ok(WatchEvent::Failed(status::Status::decode(content)?.into())),
         _ => Err(BinaryError::Foreign),
@@ -123,7 +123,7 @@ fn refused(kind: Kind, header: Header, error: FieldError) -> StoredObject {
 }
 
 /// A non-empty text; Kubernetes encodes empty texts.
-fn there(text: String) -> Option<String> {
+fn non_empty(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 

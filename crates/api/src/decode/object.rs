@@ -137,7 +137,7 @@ where
 {
     let full = Typed::<W>::from_json(wire.value)?;
     let mut object = Object::<T>::try_from(full.value)?;
-    settle(&mut object.meta, wire)?;
+    validate_and_default(&mut object.meta, wire)?;
     // A newer API server has fields that are unknown here; they are not errors of users.
     let unknown_fields = if wire.version == Version::Written { Vec::new() } else { full.unknown_fields };
     Ok(Typed { value: object.into(), unknown_fields })
@@ -175,7 +175,7 @@ where
     let metadata = wire.value.get("metadata").unwrap_or(&absent);
     let metadata = Typed::<Option<meta::ObjectMeta>>::from_json(metadata).map_err(|error| error.under("metadata"))?;
     let mut meta = ObjectMeta::try_from(metadata.value.unwrap_or_default())?;
-    settle(&mut meta, wire)?;
+    validate_and_default(&mut meta, wire)?;
     let spec = wire.value.get("spec").unwrap_or(&absent);
     let mut spec = read_spec(spec).map_err(|error| error.under("spec"))?;
     if let Some(status) = wire.value.get("status") {
@@ -189,7 +189,7 @@ where
 }
 
 /// Validates and defaults metadata as an API server: checks names, and sets the namespace as the kind requires.
-fn settle(meta: &mut ObjectMeta, wire: &Wire<'_>) -> Result<(), FieldError> {
+fn validate_and_default(meta: &mut ObjectMeta, wire: &Wire<'_>) -> Result<(), FieldError> {
     let (namespace, name) = (&meta.key.namespace, &meta.key.name);
     check_name(name).map_err(|reason| FieldError::new("metadata.name", reason))?;
     if wire.kind.is_cluster_scoped() {

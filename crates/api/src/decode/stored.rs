@@ -223,7 +223,7 @@ fn read_slowly(line: &[u8]) -> Result<WatchEvent, serde_json::Error> {
     let object = value.get("object").unwrap_or(&Value::Null);
     match value.get("type").and_then(Value::as_str) {
         Some("ADDED" | "MODIFIED") => Ok(WatchEvent::Put(decode_stored(object))),
-        Some("DELETED") => Header::deserialize(object).map(Header::gone),
+        Some("DELETED") => Header::deserialize(object).map(Header::deleted),
         Some("BOOKMARK") => Header::deserialize(object).map(Header::bookmark),
         Some("ERROR") => ServerStatus::deserialize(object).map(WatchEvent::Failed),
         Some(_) | None => Err(serde_json::Error::custom("is not a watch event")),
@@ -262,7 +262,7 @@ pub(super) struct Header {
 
 impl Header {
     /// The event of a deleted object.
-    pub(super) fn gone(self) -> WatchEvent {
+    pub(super) fn deleted(self) -> WatchEvent {
         let text = |text: Option<String>| text.unwrap_or_default();
         let name = NamespacedName::new(&text(self.metadata.namespace), &text(self.metadata.name));
         WatchEvent::Gone { name, version: text(self.metadata.resource_version) }
@@ -328,7 +328,7 @@ impl<'de> Visitor<'de> for EventSeed {
             EventType::Added | EventType::Modified => {
                 members.next_value_seed(ObjectSeed(self.kind)).map(WatchEvent::Put)
             }
-            EventType::Deleted => members.next_value_seed(Pruning::new(&HEADER)).map(Header::gone),
+            EventType::Deleted => members.next_value_seed(Pruning::new(&HEADER)).map(Header::deleted),
             EventType::Bookmark => members.next_value_seed(Pruning::new(&HEADER)).map(Header::bookmark),
             EventType::Error => members.next_value().map(WatchEvent::Failed),
         }

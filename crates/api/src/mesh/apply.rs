@@ -24,7 +24,8 @@ use crate::yaml::{self, Schema};
 const CLUSTER_NAME: [&str; 2] = ["serviceCluster", "tracingServiceName"];
 
 /// Members of `proxyHeaders` that keep the lower value if they are unset.
-const SHINING_HEADERS: [&str; 5] = ["forwardedClientCert", "requestId", "attemptCount", "server", "envoyDebugHeaders"];
+const INHERITED_HEADERS: [&str; 5] =
+    ["forwardedClientCert", "requestId", "attemptCount", "server", "envoyDebugHeaders"];
 
 /// Fields by their camelCase names.
 type Fields = Map<String, Value>;
@@ -38,7 +39,7 @@ impl MeshConfig {
         let written = fields(text)?;
         // Decoded separately first, so that errors have the paths of the text, not those of the merged lists.
         let alone = Typed::<Self>::from_proto_json(&written).map_err(|error| TextError::in_field(text, error))?;
-        let merged = lay_mesh_config(to_fields(self), written);
+        let merged = merge_mesh_config(to_fields(self), written);
         let merged = Typed::<Self>::from_proto_json(&Value::Object(merged));
         let mut config = merged.map_err(|error| TextError::in_field(text, error))?.value;
         let aliases = config.trust_domain_aliases.iter().chain(&self.trust_domain_aliases);
@@ -55,7 +56,7 @@ impl ProxyConfig {
     pub fn apply(&self, text: &str) -> Result<Typed<Self>, TextError> {
         let written = fields(text)?;
         let alone = Typed::<Self>::from_proto_json(&written).map_err(|error| TextError::in_field(text, error))?;
-        let merged = lay_proxy_config(to_fields(self), written);
+        let merged = merge_proxy_config(to_fields(self), written);
         let merged = Typed::<Self>::from_proto_json(&Value::Object(merged));
         let config = merged.map_err(|error| TextError::in_field(text, error))?.value;
         Ok(Typed { value: config, unknown_fields: alone.unknown_fields })
@@ -103,13 +104,13 @@ fn written_fields(written: Value, known: &Fields) -> Fields {
 }
 
 /// Merges a written mesh config over another one.
-fn lay_mesh_config(mut below: Fields, written: Value) -> Fields {
+fn merge_mesh_config(mut below: Fields, written: Value) -> Fields {
     for (key, value) in written_fields(written, &below) {
         let under = below.remove(&key).unwrap_or_default();
         let laid = match (key.as_str(), under) {
-            ("defaultConfig", Value::Object(under)) => Value::Object(lay_proxy_config(under, value)),
-            ("defaultProviders", Value::Object(under)) => Value::Object(lay_fields(under, value)),
-            ("extensionProviders", Value::Array(under)) => Value::Array(lay_providers(under, value)),
+            ("defaultConfig", Value::Object(under)) => Value::Object(merge_proxy_config(under, value)),
+            ("defaultProviders", Value::Object(under)) => Value::Object(merge_fields(under, value)),
+            ("extensionProviders", Value::Array(under)) => Value::Array(merge_providers(under, value)),
             _ => value,
         };
         below.insert(key, laid);
@@ -118,14 +119,14 @@ fn lay_mesh_config(mut below: Fields, written: Value) -> Fields {
 }
 
 /// Merges written fields over a message; each replaces the lower field entirely.
-fn lay_fields(mut below: Fields, written: Value) -> Fields {
+fn merge_fields(mut below: Fields, written: Value) -> Fields {
     let written = written_fields(written, &below);
     below.extend(written);
     below
 }
 
 /// Merges a written proxy config over another one.
-fn lay_proxy_config(mut below: Fields, written: Value) -> Fields {
+fn merge_proxy_config(mut below: Fields, written: Value) -> Fields {
     for (key, value) in written_fields(written, &below) {
         let under = below.remove(&key).unwrap_or_default();
         let laid = match (key.as_str(), under, value) {
@@ -133,7 +134,7 @@ fn lay_proxy_config(mut below: Fields, written: Value) -> Fields {
                 under.extend(over);
                 Value::Object(under)
             }
-            ("proxyHeaders", Value::Object(under), over) => Value::Object(lay_proxy_headers(&under, over)),
+            ("proxyHeaders", Value::Object(under), over) => Value::Object(merge_proxy_headers(&under, over)),
             (_, _, value) => value,
         };
         if CLUSTER_NAME.contains(&key.as_str()) {
@@ -145,9 +146,9 @@ fn lay_proxy_config(mut below: Fields, written: Value) -> Fields {
 }
 
 /// Merges headers: written headers replace the lower ones, and some unset headers keep the lower value.
-fn lay_proxy_headers(below: &Fields, written: Value) -> Fields {
+fn merge_proxy_headers(below: &Fields, written: Value) -> Fields {
     let mut over = written_fields(written, &to_fields(&ProxyHeaders::default()));
-    for key in SHINING_HEADERS {
+    for key in INHERITED_HEADERS {
         let unset = over.get(key).is_none_or(|value| value == "UNDEFINED" || value == 0);
         if let (true, Some(shining)) = (unset, below.get(key)) {
             over.insert(key.to_owned(), shining.clone());
@@ -157,7 +158,7 @@ fn lay_proxy_headers(below: &Fields, written: Value) -> Fields {
 }
 
 /// Merges providers: a provider replaces the one of the same name, or is appended.
-fn lay_providers(mut below: Vec<Value>, written: Value) -> Vec<Value> {
+fn merge_providers(mut below: Vec<Value>, written: Value) -> Vec<Value> {
     let Value::Array(written) = written else { return below };
     for provider in written {
         match below.iter_mut().find(|other| other.get("name") == provider.get("name")) {

@@ -33,13 +33,13 @@ impl LabelSelector {
     #[must_use]
     pub fn selects(&self, labels: &TextMap) -> bool {
         let has = |(key, value): (&String, &String)| labels.get(key.as_str()).is_some_and(|label| **label == **value);
-        self.match_labels.iter().all(has) && self.match_expressions.iter().all(|condition| condition.holds(labels))
+        self.match_labels.iter().all(has) && self.match_expressions.iter().all(|condition| condition.matches(labels))
     }
 }
 
 impl LabelSelectorRequirement {
     /// Whether the condition holds for these labels. An unknown operator never holds.
-    fn holds(&self, labels: &TextMap) -> bool {
+    fn matches(&self, labels: &TextMap) -> bool {
         let label = labels.get(self.key.as_str());
         let among = || label.is_some_and(|label| self.values.iter().any(|value| **value == **label));
         match self.operator.as_str() {

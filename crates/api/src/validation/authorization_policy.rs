@@ -198,11 +198,11 @@ fn denies_tcp(rule: &AuthorizationRule) -> bool {
     let mut operations = rule.to.iter().filter_map(|to| to.operation.as_ref()).peekable();
     let (has_from, has_to) = (sources.peek().is_some(), operations.peek().is_some());
     let names_ports = operations.any(|operation| !(operation.ports.is_empty() && operation.not_ports.is_empty()));
-    if has_to { !names_ports } else { has_from && !sources.any(known_of_tcp) }
+    if has_to { !names_ports } else { has_from && !sources.any(has_connection_condition) }
 }
 
 /// Whether a source has a condition on attributes of connections. Trust domains do not count, as in istiod.
-fn known_of_tcp(source: &AuthorizationSource) -> bool {
+fn has_connection_condition(source: &AuthorizationSource) -> bool {
     let AuthorizationSource {
         principals,
         not_principals,

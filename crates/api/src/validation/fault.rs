@@ -36,15 +36,15 @@ pub(super) fn fault(verdict: &mut Verdict, at: &Path<'_>, fault: Option<&HttpFau
         verdict.error(at, "is empty; set delay or abort");
     }
     if let Some(found) = abort {
-        judge_abort(verdict, &at.field("abort"), found);
+        validate_abort(verdict, &at.field("abort"), found);
     }
     if let Some(found) = delay {
-        judge_delay(verdict, &at.field("delay"), found);
+        validate_delay(verdict, &at.field("delay"), found);
     }
 }
 
 /// Validates an injected error.
-fn judge_abort(verdict: &mut Verdict, at: &Path<'_>, abort: &Abort) {
+fn validate_abort(verdict: &mut Verdict, at: &Path<'_>, abort: &Abort) {
     let Abort { http_status: http, grpc_status: grpc, http2_error, percentage } = abort;
     share(verdict, &at.field("percentage"), percentage.as_ref());
     let kinds = [http.is_some(), grpc.is_some(), http2_error.is_some()];
@@ -65,7 +65,7 @@ fn judge_abort(verdict: &mut Verdict, at: &Path<'_>, abort: &Abort) {
     }
 }
 
-fn judge_delay(verdict: &mut Verdict, at: &Path<'_>, delay: &Delay) {
+fn validate_delay(verdict: &mut Verdict, at: &Path<'_>, delay: &Delay) {
     let Delay { percent: _, fixed_delay, exponential_delay, percentage } = delay;
     share(verdict, &at.field("percentage"), percentage.as_ref());
     optional_duration(verdict, &at.field("fixedDelay"), *fixed_delay);

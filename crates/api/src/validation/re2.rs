@@ -71,13 +71,13 @@ impl Group {
 
     /// Adds a piece, with its repeats and its nesting depth.
     fn push_group(&mut self, repeats: Vec<Repeat>, height: usize) {
-        self.settle();
+        self.close_operand();
         self.last = Some(repeats);
         self.last_height = height;
     }
 
     /// Excludes the last piece from operators.
-    fn settle(&mut self) {
+    fn close_operand(&mut self) {
         self.repeats.extend(self.last.take().into_iter().flatten());
         self.height = self.height.max(self.last_height);
     }
@@ -113,10 +113,10 @@ pub(super) fn check(expression: &str) -> Result<(), Fault> {
                     return fault("unexpected closing parenthesis", before);
                 };
                 let mut closed = std::mem::replace(&mut group, parent);
-                closed.settle();
+                closed.close_operand();
                 group.push_group(closed.repeats, closed.height + usize::from(closed.captures));
             }
-            '|' => group.settle(),
+            '|' => group.close_operand(),
             '[' => {
                 rest = class(before, last_name)?;
                 group.push();

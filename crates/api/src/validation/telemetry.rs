@@ -18,20 +18,20 @@ impl Validate for Telemetry {
         attachment(&mut verdict, &spec, selector.as_ref(), target_ref.as_ref(), target_refs);
         let at = spec.field("metrics");
         for (index, one) in metrics.iter().enumerate() {
-            judge_metrics(&mut verdict, &at.item(index), one);
+            validate_metrics(&mut verdict, &at.item(index), one);
         }
         let at = spec.field("tracing");
         if tracing.len() > 1 {
             verdict.warn(&at, "has several entries, which is not supported yet; only one is used");
         }
         for (index, one) in tracing.iter().enumerate() {
-            judge_tracing(&mut verdict, &at.item(index), one);
+            validate_tracing(&mut verdict, &at.item(index), one);
         }
         let at = spec.field("accessLogging");
         for (index, one) in access_logging.iter().enumerate() {
             let AccessLogging { matches: _, providers, disabled: _, filter } = one;
             let at = at.item(index);
-            judge_providers(&mut verdict, &at, providers);
+            validate_providers(&mut verdict, &at, providers);
             if let Some(fault) = filter.as_ref().and_then(|filter| cel::check(&filter.expression).err()) {
                 verdict.error(&at.field("filter").field("expression"), format!("is not a CEL expression: {fault}"));
             }
@@ -41,23 +41,23 @@ impl Validate for Telemetry {
 }
 
 /// Validates providers; only the first error is reported.
-fn judge_providers(verdict: &mut Verdict, at: &Path<'_>, providers: &[ProviderRef]) {
+fn validate_providers(verdict: &mut Verdict, at: &Path<'_>, providers: &[ProviderRef]) {
     let at = at.field("providers");
     if let Some(index) = providers.iter().position(|provider| provider.name.is_empty()) {
         verdict.error(&at.item(index).field("name"), "is missing");
     }
 }
 
-fn judge_metrics(verdict: &mut Verdict, at: &Path<'_>, metrics: &Metrics) {
+fn validate_metrics(verdict: &mut Verdict, at: &Path<'_>, metrics: &Metrics) {
     let Metrics { providers, overrides, reporting_interval: _ } = metrics;
-    judge_providers(verdict, at, providers);
+    validate_providers(verdict, at, providers);
     let all = at.field("overrides");
     for (index, one) in overrides.iter().enumerate() {
         let at = all.item(index);
         let MetricsOverrides { matches, disabled: _, tag_overrides } = one;
         let tags = at.field("tagOverrides");
         for (name, tag) in tag_overrides {
-            judge_tag(verdict, &tags.field(name), name, tag);
+            validate_tag(verdict, &tags.field(name), name, tag);
         }
         let Some(MetricSelector { metric, custom_metric, mode: _ }) = matches else { continue };
         let at = at.field("match");
@@ -71,7 +71,7 @@ fn judge_metrics(verdict: &mut Verdict, at: &Path<'_>, metrics: &Metrics) {
 }
 
 /// Validates a change to a label.
-fn judge_tag(verdict: &mut Verdict, at: &Path<'_>, name: &str, tag: &TagOverride) {
+fn validate_tag(verdict: &mut Verdict, at: &Path<'_>, name: &str, tag: &TagOverride) {
     if name.is_empty() {
         verdict.warn(at, "has no name");
     }
@@ -86,11 +86,11 @@ fn judge_tag(verdict: &mut Verdict, at: &Path<'_>, name: &str, tag: &TagOverride
     }
 }
 
-fn judge_tracing(verdict: &mut Verdict, at: &Path<'_>, tracing: &Tracing) {
+fn validate_tracing(verdict: &mut Verdict, at: &Path<'_>, tracing: &Tracing) {
     if tracing.providers.len() > 1 {
         verdict.warn(&at.field("providers"), "has several entries, which is not supported yet; only the first is used");
     }
-    judge_providers(verdict, at, &tracing.providers);
+    validate_providers(verdict, at, &tracing.providers);
     if tracing.random_sampling_percentage.is_some_and(|share| !(0.0..=100.0).contains(&share)) {
         verdict.error(&at.field("randomSamplingPercentage"), "is not a percentage; write 0 to 100");
     }

@@ -13,10 +13,10 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 use navarch_proto::envoy::extensions::filters::network::rbac::v3::Rbac as NetworkRbac;
 use navarch_proto::envoy::r#type::matcher::v3::MetadataMatcher;
 
-use super::provider::{Decider, decider};
+use super::provider::{ExternalAuthorizer, decider};
 use super::trust_domains::TrustDomains;
 use super::{
-    HTTP_RBAC, MatchContext, NETWORK_RBAC, Peers, TCP_PREFIX, Transport, bytes_match, empty_rules, is_tried,
+    HTTP_RBAC, MatchContext, NETWORK_RBAC, Peers, TCP_PREFIX, Transport, bytes_match, empty_rules, is_dry_run,
     metadata_match, rules_of,
 };
 use crate::filters::http::filter;
@@ -32,14 +32,14 @@ const MATCH_PREFIX: &str = "istio-ext-authz";
 const METADATA_PREFIX: &str = "istio_ext_authz_";
 
 /// Suffix of the names of rules whose provider is invalid.
-const UNASKABLE: &str = "-deny-due-to-bad-CUSTOM-action";
+const INVALID_PROVIDER_SUFFIX: &str = "-deny-due-to-bad-CUSTOM-action";
 
 struct ProviderRules {
     enforced: Rbac,
     /// Dry-run rules. The provider is called for them, too, as by istiod.
     tried: Rbac,
     /// The provider; `None` if invalid.
-    decider: Option<Decider>,
+    decider: Option<ExternalAuthorizer>,
 }
 
 /// The filters for requests.
@@ -115,7 +115,7 @@ fn by_provider(
             decider: None,
         });
         let prefix = if name.is_empty() { format!("{MATCH_PREFIX}-") } else { format!("{MATCH_PREFIX}-{name}-") };
-        let set = if is_tried(policy) { &mut rules.tried } else { &mut rules.enforced };
+        let set = if is_dry_run(policy) { &mut rules.tried } else { &mut rules.enforced };
         set.policies.extend(rules_of(policy, &prefix, known, domains));
     }
     if found.len() <= 1 || view.mesh().settings.multiple_custom_authorization_providers {
@@ -128,7 +128,8 @@ fn by_provider(
 
 /// Rules that deny their matches.
 fn refused(rules: Rbac) -> Rbac {
-    let policies = rules.policies.into_iter().map(|(name, policy)| (format!("{name}{UNASKABLE}"), policy)).collect();
+    let policies =
+        rules.policies.into_iter().map(|(name, policy)| (format!("{name}{INVALID_PROVIDER_SUFFIX}"), policy)).collect();
     Rbac { policies, ..rules }
 }
 

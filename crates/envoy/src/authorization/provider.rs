@@ -28,7 +28,7 @@ const MAX_NAME: usize = 63;
 
 /// An external authorization provider.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Decider {
+pub(super) struct ExternalAuthorizer {
     /// For requests.
     pub(super) http: HttpExtAuthz,
     /// For connections; `None` for HTTP providers.
@@ -36,7 +36,7 @@ pub(super) struct Decider {
 }
 
 /// The provider of this name. `None` if it does not exist, is invalid, or is not unique.
-pub(super) fn decider(view: &View<'_>, name: &str) -> Option<Decider> {
+pub(super) fn decider(view: &View<'_>, name: &str) -> Option<ExternalAuthorizer> {
     let providers = &view.mesh().config.extension_providers;
     let decides = |provider: &&ExtensionProvider| {
         provider.envoy_ext_authz_http.is_some() || provider.envoy_ext_authz_grpc.is_some()
@@ -60,7 +60,7 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// The HTTP service.
-fn over_http(view: &View<'_>, provider: &EnvoyExternalAuthorizationHttpProvider) -> Option<Decider> {
+fn over_http(view: &View<'_>, provider: &EnvoyExternalAuthorizationHttpProvider) -> Option<ExternalAuthorizer> {
     let ProviderCluster { host, cluster } = cluster_of(view, &provider.service, provider.port)?;
     let status = status(&provider.status_on_error).ok()?;
     let shown = match provider.include_request_headers_in_check.as_slice() {
@@ -110,11 +110,11 @@ fn over_http(view: &View<'_>, provider: &EnvoyExternalAuthorizationHttpProvider)
         allowed_headers: headers(shown),
         ..HttpExtAuthz::default()
     };
-    Some(Decider { http, tcp: None })
+    Some(ExternalAuthorizer { http, tcp: None })
 }
 
 /// The gRPC service.
-fn over_grpc(view: &View<'_>, provider: &EnvoyExternalAuthorizationGrpcProvider) -> Option<Decider> {
+fn over_grpc(view: &View<'_>, provider: &EnvoyExternalAuthorizationGrpcProvider) -> Option<ExternalAuthorizer> {
     let ProviderCluster { host, cluster } = cluster_of(view, &provider.service, provider.port)?;
     let status = status(&provider.status_on_error).ok()?;
     let target = EnvoyGrpc { cluster_name: cluster, authority: host, ..EnvoyGrpc::default() };
@@ -138,7 +138,7 @@ fn over_grpc(view: &View<'_>, provider: &EnvoyExternalAuthorizationGrpcProvider)
         grpc_service: Some(service),
         ..TcpExtAuthz::default()
     };
-    Some(Decider { http, tcp: Some(tcp) })
+    Some(ExternalAuthorizer { http, tcp: Some(tcp) })
 }
 
 /// The cluster of a provider's service.

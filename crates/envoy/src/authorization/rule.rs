@@ -122,8 +122,8 @@ impl Translation<'_> {
             (SourceAttribute::RemoteAddress, remote_ip_blocks, not_remote_ip_blocks),
             (SourceAttribute::Address, ip_blocks, not_ip_blocks),
         ];
-        let asked = clauses.into_iter().filter(|(_, values, not_values)| !(values.is_empty() && not_values.is_empty()));
-        asked.map(|(attribute, values, others)| self.in_all_domains(attribute, values.into(), others.into())).collect()
+        let given = clauses.into_iter().filter(|(_, values, not_values)| !(values.is_empty() && not_values.is_empty()));
+        given.map(|(attribute, values, others)| self.in_all_domains(attribute, values.into(), others.into())).collect()
     }
 
     /// A clause about the source, with trust domain aliases.
@@ -204,8 +204,8 @@ fn operation_clauses(operation: &AuthorizationOperation) -> Vec<Clause<'_, Opera
         (OperationAttribute::Path, paths, not_paths),
         (OperationAttribute::Port, ports, not_ports),
     ];
-    let asked = clauses.into_iter().filter(|(_, values, not_values)| !(values.is_empty() && not_values.is_empty()));
-    asked
+    let given = clauses.into_iter().filter(|(_, values, not_values)| !(values.is_empty() && not_values.is_empty()));
+    given
         .map(|(attribute, values, others)| Clause {
             attribute: Some(attribute),
             values: values.into(),

@@ -10,7 +10,7 @@ use crate::filters::dynamic_forward_proxy::lookup_family;
 use navarch_push::view::View;
 
 /// The name of the resolver.
-const CARES: &str = "envoy.network.dns_resolver.cares";
+const CARES_RESOLVER: &str = "envoy.network.dns_resolver.cares";
 
 /// Sets the DNS resolution of a cluster; with `races`, addresses of all families are tried at once.
 #[allow(
@@ -26,7 +26,7 @@ pub(super) fn apply(view: &View<'_>, draft: &mut Draft, races: bool) {
     let cluster = &mut draft.cluster;
     cluster.dns_lookup_family = if races { DnsLookupFamily::All } else { lookup_family(view) }.into();
     cluster.typed_dns_resolver_config =
-        Some(TypedExtensionConfig { name: CARES.to_owned(), typed_config: Some(any::pack(&resolver)) });
+        Some(TypedExtensionConfig { name: CARES_RESOLVER.to_owned(), typed_config: Some(any::pack(&resolver)) });
     cluster.dns_jitter = Some(mesh.settings.dns_jitter.into());
     cluster.dns_refresh_rate = mesh.config.dns_refresh_rate.map(Into::into);
     cluster.respect_dns_ttl = true;

@@ -35,7 +35,7 @@ pub(crate) fn named_by_extensions(view: &View<'_>) -> Arc<ServiceFilter> {
 }
 
 /// The services that the proxy needs clusters for; `None` means all visible ones.
-pub(super) fn wanted(view: &View<'_>) -> Option<Arc<ServiceFilter>> {
+pub(super) fn needed_services(view: &View<'_>) -> Option<Arc<ServiceFilter>> {
     let filtered = view.mesh().settings.filter_gateway_clusters && view.proxy().kind() == ProxyKind::Router;
     filtered.then(|| view.get(&GatewayServiceFilter))
 }

@@ -83,7 +83,8 @@ pub(super) fn build(view: &View<'_>, name: &VipCluster) -> Option<Cluster> {
     apply(view, &mut draft, &service, port, policy.as_ref());
     let (socket, is_opaque) = inner_socket(view, &mut draft, policy.as_ref());
     draft.metadata.keeps_baggage = is_opaque && view.mesh().settings.hbone.baggage;
-    draft.cluster.transport_socket = Some(sockets::telling(view, PassedMetadata::Endpoint, socket));
+    draft.cluster.transport_socket =
+        Some(sockets::internal_socket_with_metadata(view, PassedMetadata::Endpoint, socket));
     if draft.discovery == Discovery::Eds {
         draft.cluster.filters.extend(cluster_baggage(view));
     }
@@ -109,7 +110,8 @@ fn between_networks(view: &View<'_>, name: &VipCluster, service: &Service, port:
     if draft.discovery == Discovery::OriginalDst {
         draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
     }
-    draft.cluster.transport_socket = Some(sockets::telling(view, PassedMetadata::EndpointAndCluster, sockets::raw()));
+    draft.cluster.transport_socket =
+        Some(sockets::internal_socket_with_metadata(view, PassedMetadata::EndpointAndCluster, sockets::raw()));
     Some(draft.finish())
 }
 

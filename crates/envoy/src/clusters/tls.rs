@@ -18,12 +18,12 @@ pub(super) struct Decision {
     /// The settings, complete.
     pub(super) settings: ClientTlsSettings,
     /// The origin of the decision.
-    pub(super) by: DecidedBy,
+    pub(super) by: TlsOrigin,
 }
 
 /// The origin of a TLS decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DecidedBy {
+pub(super) enum TlsOrigin {
     /// The user: applies to every endpoint.
     Rule,
     /// The mesh: applies to endpoints that accept it.
@@ -49,7 +49,7 @@ struct Accounts(ServiceKey);
 /// Decides on TLS; `None` means plain text to all endpoints.
 pub(super) fn decide(view: &View<'_>, rule: Option<&ClientTlsSettings>, upstream: Upstream<'_>) -> Option<Decision> {
     let Some(rule) = rule else { return decide_for_mesh(view, upstream) };
-    let by = DecidedBy::Rule;
+    let by = TlsOrigin::Rule;
     let own = |settings: ClientTlsSettings| Some(Decision { settings, by });
     match rule.mode {
         ClientTlsMode::Disable | ClientTlsMode::Simple => own(rule.clone()),
@@ -97,7 +97,7 @@ fn decide_for_mesh(view: &View<'_>, upstream: Upstream<'_>) -> Option<Decision> 
         .unwrap_or_else(|| ClientTlsSettings { mode: ClientTlsMode::IstioMutual, ..ClientTlsSettings::default() });
     let settings =
         ClientTlsSettings { subject_alt_names: upstream.accounts(view), sni: upstream.sni.to_owned(), ..base };
-    Some(Decision { settings, by: DecidedBy::Mesh })
+    Some(Decision { settings, by: TlsOrigin::Mesh })
 }
 
 /// Certificates in the proxy's metadata, which replace those of the mesh.

@@ -87,7 +87,7 @@ fn of_mode(
 fn istio_mutual(view: &View<'_>, draft: &mut Draft, settings: &ClientTlsSettings) -> UpstreamTlsContext {
     let sni = match settings.sni.as_str() {
         "" if !draft.is_dynamic() => draft.cluster.name.clone(),
-        sni => sound_name(view, &draft.cluster.name, sni),
+        sni => valid_server_name(view, &draft.cluster.name, sni),
     };
     let exchange = super::exchange_filter(view).is_some() && !view.mesh().settings.disable_metadata_exchange_alpn;
     let alpn = [(EXCHANGE_ALPN, exchange), (MESH_ALPN, true), (HTTP2_ALPN, draft.http.is_http2())];
@@ -122,7 +122,7 @@ fn originate(
     if draft.http.is_http2() {
         common.alpn_protocols = vec![HTTP2_ALPN.to_owned()];
     }
-    let sni = sound_name(view, &draft.cluster.name, &settings.sni);
+    let sni = valid_server_name(view, &draft.cluster.name, &settings.sni);
     Some(UpstreamTlsContext { common_tls_context: Some(common), sni, ..UpstreamTlsContext::default() })
 }
 
@@ -130,7 +130,7 @@ fn originate(
 const MAX_SERVER_NAME: usize = 255;
 
 /// The server name; empty if longer than Envoy's limit.
-fn sound_name(view: &View<'_>, cluster: &str, name: &str) -> String {
+fn valid_server_name(view: &View<'_>, cluster: &str, name: &str) -> String {
     if name.len() <= MAX_SERVER_NAME {
         return name.to_owned();
     }

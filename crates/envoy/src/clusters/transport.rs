@@ -14,7 +14,7 @@ use prost_types::value::Kind;
 use prost_types::{Any, Struct, Value};
 
 use super::draft::{Discovery, Draft};
-use super::tls::DecidedBy;
+use super::tls::TlsOrigin;
 use crate::hbone::sockets::{self, PassedMetadata};
 use navarch_api::istio::{ProxyProtocol, ProxyProtocolVersion};
 use navarch_push::view::View;
@@ -27,10 +27,10 @@ const RAW: &str = "envoy.transport_sockets.raw_buffer";
 const PROXY: &str = "envoy.transport_sockets.upstream_proxy_protocol";
 
 /// Sets TLS of a cluster: always if a rule requires it, else for endpoints with the metadata key.
-pub(super) fn apply_tls(draft: &mut Draft, context: &UpstreamTlsContext, by: DecidedBy, istio: bool) {
+pub(super) fn apply_tls(draft: &mut Draft, context: &UpstreamTlsContext, by: TlsOrigin, istio: bool) {
     let tls = socket(TLS, any::pack(context));
     // Endpoints of original destination clusters are unknown and have no metadata.
-    if by == DecidedBy::Mesh && istio && draft.discovery != Discovery::OriginalDst {
+    if by == TlsOrigin::Mesh && istio && draft.discovery != Discovery::OriginalDst {
         draft.cluster.transport_socket_matches =
             vec![matching("tlsMode-istio", Some("istio"), tls), matching("tlsMode-disabled", None, raw(RAW))];
     } else {
@@ -40,8 +40,9 @@ pub(super) fn apply_tls(draft: &mut Draft, context: &UpstreamTlsContext, by: Dec
 
 /// Sets HBONE for endpoints with its metadata key, and the other transport for the others. `istio` means that TLS is
 /// Istio's own, which HBONE replaces; user TLS is also used inside the tunnel.
-pub(super) fn apply_hbone(view: &View<'_>, draft: &mut Draft, decided: Option<(DecidedBy, bool)>) {
-    let hbone = |inner| with_tunnel(sockets::telling(view, PassedMetadata::EndpointAndCluster, inner));
+pub(super) fn apply_hbone(view: &View<'_>, draft: &mut Draft, decided: Option<(TlsOrigin, bool)>) {
+    let hbone =
+        |inner| with_tunnel(sockets::internal_socket_with_metadata(view, PassedMetadata::EndpointAndCluster, inner));
     let disabled = || matching("tlsMode-disabled", None, raw(RAW));
     let istio = |socket| matching("tlsMode-istio", Some("istio"), socket);
     let is_original = draft.discovery == Discovery::OriginalDst;
@@ -60,7 +61,7 @@ pub(super) fn apply_hbone(view: &View<'_>, draft: &mut Draft, decided: Option<(D
     }
     cluster.transport_socket_matches = match cluster.transport_socket.take() {
         None => vec![hbone(raw(RAW)), disabled()],
-        Some(socket) if is_istio && by == DecidedBy::Rule => {
+        Some(socket) if is_istio && by == TlsOrigin::Rule => {
             let unmatched = TransportSocketMatch { r#match: None, ..istio(socket) };
             vec![hbone(raw(RAW)), unmatched]
         }

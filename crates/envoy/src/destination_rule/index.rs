@@ -44,7 +44,7 @@ struct HostsOf(Namespace);
 
 /// For every host of a rule, the namespaces with a local rule for it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct HomesOfHosts;
+struct NamespacesOfHosts;
 
 /// The rules of a host within one pool, by name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -130,7 +130,7 @@ impl Query for HostsOf {
     }
 }
 
-impl Query for HomesOfHosts {
+impl Query for NamespacesOfHosts {
     type Value = BTreeMap<Hostname, BTreeSet<Namespace>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
@@ -155,7 +155,7 @@ impl Query for ClientNamespaces {
     type Value = BTreeSet<Namespace>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let homes = view.get(&HomesOfHosts);
+        let homes = view.get(&NamespacesOfHosts);
         let covering = wildcards(&homes).filter(|(pattern, _)| self.0.subset_of(pattern)).map(|(_, found)| found);
         homes.get(&self.0).into_iter().chain(covering).flatten().cloned().collect()
     }

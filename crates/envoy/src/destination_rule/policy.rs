@@ -28,7 +28,7 @@ pub fn subset_policy(host: Option<&TrafficPolicy>, subset: Option<&TrafficPolicy
             merged.load_balancer.clone_from(&own.load_balancer);
             merged.tls.clone_from(&own.tls);
         }
-        None => lay_over(&mut merged, subset),
+        None => merge_policy(&mut merged, subset),
     }
     Some(merged)
 }
@@ -57,7 +57,7 @@ pub(super) fn with_backend_policy(
 ) -> Option<TrafficPolicy> {
     let (Some(user), Some(backend)) = (user, backend) else { return user.or(backend).cloned() };
     let mut merged = without_ports(backend);
-    lay_over(&mut merged, user);
+    merge_policy(&mut merged, user);
     merged.port_level_settings = user.port_level_settings.clone();
     for theirs in &backend.port_level_settings {
         match merged.port_level_settings.iter_mut().find(|ours| ours.port == theirs.port) {
@@ -74,7 +74,7 @@ pub(super) fn with_backend_policy(
 }
 
 /// Copies all set fields of a policy except settings for single ports.
-fn lay_over(merged: &mut TrafficPolicy, over: &TrafficPolicy) {
+fn merge_policy(merged: &mut TrafficPolicy, over: &TrafficPolicy) {
     replace_if_set(&mut merged.connection_pool, &over.connection_pool);
     replace_if_set(&mut merged.outlier_detection, &over.outlier_detection);
     replace_if_set(&mut merged.load_balancer, &over.load_balancer);

@@ -8,7 +8,7 @@ use navarch_proto::envoy::config::core::v3::HealthStatus;
 use navarch_proto::envoy::config::endpoint::v3::LbEndpoint;
 
 use super::gateways::{self, GatewayIndex, Gateways, is_in_network};
-use super::group::{Behind, Group, Member, carries_label, workload_label};
+use super::group::{EndpointWorkload, Group, Member, carries_label, workload_label};
 use super::health;
 use super::tunnel::{self, Tunnel};
 use super::wire::{self, More, Names};
@@ -97,14 +97,14 @@ pub(crate) fn groups<'e>(
         group.members.push(member);
     }
     let mut groups: Vec<Group> = groups.into_values().collect();
-    groups.iter_mut().for_each(Group::weigh);
+    groups.iter_mut().for_each(Group::set_weight);
     gateways::apply(view, &builder.gateways, target, &mut groups);
     if target.sni_routed {
         // The gateway cannot detect whether the traffic that it passes through is mutual TLS, so the receiver must
         // accept it.
         for group in &mut groups {
             group.members.retain(|member| wire::speaks_mtls(&member.wire));
-            group.weigh();
+            group.set_weight();
         }
     }
     groups
@@ -157,7 +157,7 @@ impl<'a, 'v> Builder<'a, 'v> {
         {
             return false;
         }
-        if self.cluster_local && proxy.cluster_id() != workload.location.cluster || !self.is_within_reach(workload) {
+        if self.cluster_local && proxy.cluster_id() != workload.location.cluster || !self.may_serve(workload) {
             return false;
         }
         if endpoint.port == 0 && endpoint.addresses.first().is_some_and(|path| path.len() > MAX_UNIX_PATH + UNIX_PREFIX)
@@ -178,7 +178,7 @@ impl<'a, 'v> Builder<'a, 'v> {
     }
 
     /// Whether workloads of this workload's cluster may serve the service to the proxy.
-    fn is_within_reach(&self, workload: &Workload) -> bool {
+    fn may_serve(&self, workload: &Workload) -> bool {
         let proxy = self.view.proxy();
         let in_own_cluster = proxy.cluster_id() == workload.location.cluster;
         match self.reach {
@@ -219,7 +219,7 @@ impl<'a, 'v> Builder<'a, 'v> {
             metadata: Some(metadata),
             host_identifier: Some(host_identifier),
         };
-        Member { wire, behind: Behind::Workload(endpoint.workload.clone()) }
+        Member { wire, behind: EndpointWorkload::Workload(endpoint.workload.clone()) }
     }
 
     /// The tunnel to an endpoint, if it is reached by one.
@@ -230,8 +230,8 @@ impl<'a, 'v> Builder<'a, 'v> {
         }
         let hbone = &self.view.mesh().settings.hbone;
         let prefers_mtls = endpoint.workload.tls_mode == TlsMode::Istio && !hbone.is_preferred;
-        let is_kept =
-            (prefers_mtls && self.target.way == EndpointPath::Client) || !tunnel::is_taken(self.view, endpoint);
+        let is_kept = (prefers_mtls && self.target.way == EndpointPath::Client)
+            || !tunnel::is_reached_by_hbone(self.view, endpoint);
         (!is_kept).then(|| Tunnel::to_workload(address, endpoint.port))
     }
 

@@ -30,7 +30,7 @@ impl ClusterLocalHosts {
 
     /// Whether a host is cluster-local: the most specific setting decides.
     #[must_use]
-    pub fn hold(&self, host: &Hostname) -> bool {
+    pub fn contains(&self, host: &Hostname) -> bool {
         if let Some(local) = self.0.get(host.as_str()) {
             return *local;
         }
@@ -44,7 +44,7 @@ impl ClusterLocalHosts {
 
 /// Whether a host is cluster-local.
 pub(super) fn is_cluster_local(view: &View<'_>, host: &Hostname) -> bool {
-    view.get(&LocalHosts).hold(host)
+    view.get(&LocalHosts).contains(host)
 }
 
 /// The settings of a mesh, with Istio's defaults unless a setting overrides them.

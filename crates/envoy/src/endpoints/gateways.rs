@@ -7,7 +7,7 @@ use std::sync::Arc;
 use navarch_proto::envoy::config::endpoint::v3::LbEndpoint;
 
 use super::build::{EndpointPath, Target};
-use super::group::{Behind, Group, Member};
+use super::group::{EndpointWorkload, Group, Member};
 use super::{tunnel, wire};
 use crate::hbone;
 use navarch_api::names::{ClusterId, NetworkId};
@@ -45,12 +45,12 @@ struct Client {
     /// Whether it is a sidecar: sidecars cannot use gateways of ambient mode.
     sidecar: bool,
     /// How it passes gateways of a multi-network ambient mesh; `None` without such a mesh.
-    joined: Option<Passage>,
+    joined: Option<GatewayMode>,
 }
 
 /// How a proxy passes the gateways of a multi-network ambient mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Passage {
+enum GatewayMode {
     /// By mutual TLS, as without ambient mode: a sidecar.
     Tls,
     /// By a tunnel within a tunnel.
@@ -114,16 +114,16 @@ impl Client {
     fn of(view: &View<'_>) -> Self {
         let sidecar = view.proxy().kind() == ProxyKind::Sidecar;
         let joined = view.mesh().settings.gateway_api.east_west.then(|| match sidecar {
-            true => Passage::Tls,
-            false if hbone::leaves_network(view) => Passage::Tunnels,
-            false => Passage::None,
+            true => GatewayMode::Tls,
+            false if hbone::leaves_network(view) => GatewayMode::Tunnels,
+            false => GatewayMode::None,
         });
         Self { network: view.proxy().network(), families: view.proxy().families(), sidecar, joined }
     }
 
     /// Whether gateways are passed by tunnels, if at all.
     fn tunnels(&self) -> bool {
-        matches!(self.joined, Some(Passage::Tunnels | Passage::None))
+        matches!(self.joined, Some(GatewayMode::Tunnels | GatewayMode::None))
     }
 
     /// Whether the proxy reaches a network without a gateway. An unknown network is assumed to be the proxy's own.
@@ -168,7 +168,7 @@ pub(super) fn apply(view: &View<'_>, index: &GatewayIndex, target: &Target<'_>, 
         }
         let tunnelled = client.tunnels().then_some(target);
         group.members.extend(shares.into_values().map(|(gateway, weight)| through(gateway, weight, tunnelled)));
-        group.weigh();
+        group.set_weight();
     }
 }
 
@@ -180,17 +180,18 @@ fn keep_or_replace(
     client: &Client,
     shares: &mut BTreeMap<GatewayKey, (NetworkGateway, u32)>,
 ) -> Option<Member> {
-    let Behind::Workload(workload) = &member.behind else { return Some(member) };
+    let EndpointWorkload::Workload(workload) = &member.behind else { return Some(member) };
     let Location { network, cluster, .. } = &*workload.location;
     let gateways = index.towards(network, cluster, client);
-    let is_cut_off = || client.joined == Some(Passage::None) || !gateways.iter().any(|gateway| client.reaches(gateway));
+    let is_cut_off =
+        || client.joined == Some(GatewayMode::None) || !gateways.iter().any(|gateway| client.reaches(gateway));
     if client.joined.is_some() && !client.is_in(network) && is_cut_off() {
         return None;
     }
     let weight = member.weight().max(1).saturating_mul(index.scale.max(1));
     member.wire.load_balancing_weight = Some(weight);
     // A proxy with an unknown network still uses the gateway of a network with a known one.
-    let through_gateway = client.joined != Some(Passage::None)
+    let through_gateway = client.joined != Some(GatewayMode::None)
         && client.network.is_empty()
         && !network.is_empty()
         && !gateways.is_empty();
@@ -199,7 +200,7 @@ fn keep_or_replace(
     }
     let reachable: Vec<&NetworkGateway> = gateways.into_iter().filter(|gateway| client.reaches(gateway)).collect();
     // Gateways route by the SNI of mutual TLS, so endpoints without it cannot be reached except by tunnels.
-    if client.joined == Some(Passage::Tunnels) || !client.tunnels() && wire::speaks_mtls(&member.wire) {
+    if client.joined == Some(GatewayMode::Tunnels) || !client.tunnels() && wire::speaks_mtls(&member.wire) {
         let part = weight / u32::try_from(reachable.len()).unwrap_or(u32::MAX).max(1);
         for gateway in reachable {
             let key = (gateway.address.clone(), gateway.port, gateway.clone());
@@ -228,7 +229,7 @@ fn through(gateway: NetworkGateway, weight: u32, tunnelled: Option<&Target<'_>>)
         host_identifier: Some(host),
         ..LbEndpoint::default()
     };
-    Member { wire, behind: Behind::Gateway(gateway) }
+    Member { wire, behind: EndpointWorkload::Gateway(gateway) }
 }
 
 /// The least common multiple.

@@ -28,12 +28,12 @@ pub(crate) struct Member {
     /// The Envoy message.
     pub(super) wire: LbEndpoint,
     /// Its workload.
-    pub(super) behind: Behind,
+    pub(super) behind: EndpointWorkload,
 }
 
 /// The workload of an endpoint.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Behind {
+pub(super) enum EndpointWorkload {
     Workload(Arc<Workload>),
     /// A gateway to workloads of another network.
     Gateway(NetworkGateway),
@@ -41,7 +41,7 @@ pub(super) enum Behind {
 
 impl Group {
     /// Sets the weight to the sum of the endpoints' weights, `None` without endpoints.
-    pub(super) fn weigh(&mut self) {
+    pub(super) fn set_weight(&mut self) {
         let weights = self.members.iter().map(Member::weight);
         self.weight = weights.fold(None, |sum, weight| Some(sum.unwrap_or(0_u32).saturating_add(weight)));
     }
@@ -70,7 +70,7 @@ impl Member {
     }
 }
 
-impl Behind {
+impl EndpointWorkload {
     /// A label, including those of the locality; empty if missing.
     pub(super) fn label(&self, key: &str) -> &str {
         match self {

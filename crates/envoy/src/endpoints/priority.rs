@@ -129,7 +129,7 @@ fn arrange_by_labels(view: &View<'_>, priority: &[String], groups: &mut Vec<Grou
         }
         for (priority, members) in parts {
             let mut part = Group { locality: group.locality.clone(), priority, weight: None, members };
-            part.weigh();
+            part.set_weight();
             split.push(part);
         }
     }
@@ -215,7 +215,7 @@ impl ProxyQuery for LabelValues {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::endpoints::group::Behind;
+    use crate::endpoints::group::EndpointWorkload;
     use navarch_proto::envoy::config::endpoint::v3::LbEndpoint;
     use navarch_registry::model::Workload;
 
@@ -224,7 +224,7 @@ mod tests {
         let own_labels = labels.iter().map(|&(key, value)| (Arc::from(key), Arc::from(value))).collect();
         Member {
             wire: LbEndpoint { load_balancing_weight: Some(1), ..LbEndpoint::default() },
-            behind: Behind::Workload(Arc::new(Workload { own_labels, ..Workload::default() })),
+            behind: EndpointWorkload::Workload(Arc::new(Workload { own_labels, ..Workload::default() })),
         }
     }
 

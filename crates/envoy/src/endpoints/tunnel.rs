@@ -34,7 +34,7 @@ pub(super) struct Tunnel {
 
 /// Whether all endpoints of a service port are reached by HBONE, and there is at least one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct AllTakeHbone(ServiceKey, u16);
+struct AllAcceptHbone(ServiceKey, u16);
 
 impl Tunnel {
     pub(super) fn to_workload(address: &str, port: u16) -> Self {
@@ -94,7 +94,7 @@ pub(super) fn to_gateway(
 }
 
 /// Whether the view's proxy reaches an endpoint by HBONE.
-pub(super) fn is_taken(view: &View<'_>, endpoint: &Endpoint) -> bool {
+pub(super) fn is_reached_by_hbone(view: &View<'_>, endpoint: &Endpoint) -> bool {
     let (key, waypoint) = WAYPOINT_LABEL;
     let labels = endpoint.workload.labels();
     hbone::sends(view)
@@ -113,10 +113,10 @@ fn is_supported(view: &View<'_>, endpoint: &Endpoint, labels: WorkloadLabels<'_>
 
 /// Whether all endpoints of a service port accept HBONE, and there is at least one.
 pub(crate) fn all_take_hbone(view: &View<'_>, service: &ServiceKey, port: u16) -> bool {
-    *view.get(&AllTakeHbone(service.clone(), port))
+    *view.get(&AllAcceptHbone(service.clone(), port))
 }
 
-impl Query for AllTakeHbone {
+impl Query for AllAcceptHbone {
     type Value = bool;
 
     fn compute(&self, view: &View<'_>) -> bool {

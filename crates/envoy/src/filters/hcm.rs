@@ -111,20 +111,20 @@ struct BaseOf {
 
 /// Whether a waypoint forwards client identities to applications (annotation `ambient.istio.io/xfcc-include-client-identity`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct TellsClient;
+struct ForwardsClientIdentity;
 
-impl Query for TellsClient {
+impl Query for ForwardsClientIdentity {
     type Value = bool;
 
     fn compute(&self, view: &View<'_>) -> bool {
         let annotations = view.proxy().meta("ANNOTATIONS");
         let annotations = annotations.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
-        let told = annotations.as_ref().and_then(|all| all.get("ambient.istio.io/xfcc-include-client-identity"));
-        told.and_then(serde_json::Value::as_str).is_some_and(|told| told.eq_ignore_ascii_case("true"))
+        let annotation = annotations.as_ref().and_then(|all| all.get("ambient.istio.io/xfcc-include-client-identity"));
+        annotation.and_then(serde_json::Value::as_str).is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 }
 
-impl ProxyQuery for TellsClient {}
+impl ProxyQuery for ForwardsClientIdentity {}
 
 /// The common part of connection managers.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,7 +162,7 @@ pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConn
     if options.waypoint {
         // Traffic from a tunnel has no certificate.
         manager.set_current_client_cert_details = None;
-        manager.forward_client_cert_details = match *view.derived(&TellsClient) {
+        manager.forward_client_cert_details = match *view.derived(&ForwardsClientIdentity) {
             true => ForwardClientCertDetails::AlwaysForwardOnly.into(),
             false => ForwardClientCertDetails::Sanitize.into(),
         };
@@ -183,10 +183,10 @@ fn http_filters(
     if !options.hbone {
         let skip =
             options.may_skip_external_metadata && view.derived(&HeaderSettingsOf { class }).skip_external_metadata;
-        let told = http::metadata_exchange(view, class, skip);
-        filters.extend(told.or_else(|| peer_headers::filter_of(view, class, skip)));
+        let metadata_exchange = http::metadata_exchange(view, class, skip);
+        filters.extend(metadata_exchange.or_else(|| peer_headers::filter_of(view, class, skip)));
     }
-    if options.waypoint && *view.derived(&TellsClient) {
+    if options.waypoint && *view.derived(&ForwardsClientIdentity) {
         filters.push(hbone_filters::client_identity());
     }
     let mut after = guard(view, options, service, &mut filters);

@@ -128,13 +128,13 @@ impl HeaderSettings {
 impl ClientCertParts {
     /// The defaults with the settings of `details`.
     fn new(details: Option<&Details>) -> Self {
-        let told = |part: fn(&Details) -> Option<bool>, default: bool| details.and_then(part).unwrap_or(default);
+        let setting = |part: fn(&Details) -> Option<bool>, default: bool| details.and_then(part).unwrap_or(default);
         Self {
-            subject: told(|details| details.subject, true),
-            cert: told(|details| details.cert, false),
-            chain: told(|details| details.chain, false),
-            dns: told(|details| details.dns, true),
-            uri: told(|details| details.uri, true),
+            subject: setting(|details| details.subject, true),
+            cert: setting(|details| details.cert, false),
+            chain: setting(|details| details.chain, false),
+            dns: setting(|details| details.dns, true),
+            uri: setting(|details| details.uri, true),
         }
     }
 

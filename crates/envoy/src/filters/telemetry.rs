@@ -43,7 +43,7 @@ impl Query for TelemetriesOf {
         // Only Telemetries of one namespace may select it.
         let narrow = elsewhere.or_else(|| namespaces.last().filter(is_own));
         for object in narrow.into_iter().flat_map(|namespace| policy::oldest_first::<Telemetry>(view, namespace)) {
-            if !is_whole(object) && policy::attaches(view, object, service) {
+            if !is_namespace_wide(object) && policy::attaches(view, object, service) {
                 found.push(object.clone());
             }
         }
@@ -53,11 +53,11 @@ impl Query for TelemetriesOf {
 
 /// The Telemetry for a whole namespace: the oldest.
 fn whole(view: &View<'_>, namespace: &Namespace) -> Option<Arc<Object<Telemetry>>> {
-    policy::oldest_first::<Telemetry>(view, namespace).into_iter().find(|object| is_whole(object)).cloned()
+    policy::oldest_first::<Telemetry>(view, namespace).into_iter().find(|object| is_namespace_wide(object)).cloned()
 }
 
 /// Whether a Telemetry is for its whole namespace.
-fn is_whole(object: &Object<Telemetry>) -> bool {
+fn is_namespace_wide(object: &Object<Telemetry>) -> bool {
     let selects = object.spec.selector.as_ref().is_some_and(|selector| !selector.match_labels.is_empty());
     !selects && object.spec.targets().is_empty()
 }

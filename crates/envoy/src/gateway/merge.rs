@@ -98,19 +98,19 @@ impl Merger {
         for server in servers {
             let number = server.port.as_ref().and_then(|port| u16::try_from(port.number).ok());
             let Some(number) = number else { continue };
-            let takes_udp = self.quic && ports.takes_udp(number);
+            let has_udp_port = self.quic && ports.has_udp_port(number);
             for port in ports.resolve(number) {
                 if let Some(planned) = PlannedServer::new(name, server, port) {
                     self.plan.gateways.push(planned.gateway_name.clone());
-                    self.add(planned, port, takes_udp);
+                    self.add(planned, port, has_udp_port);
                 }
             }
         }
     }
 
     /// Adds a server to a port, unless it conflicts with an earlier one. HTTPS is also served over QUIC if the port
-    /// `takes_udp`.
-    fn add(&mut self, server: PlannedServer, port: u16, takes_udp: bool) {
+    /// `has_udp_port`.
+    fn add(&mut self, server: PlannedServer, port: u16, has_udp_port: bool) {
         if server.server.tls.is_some() && !self.claim_hosts(&server, port) {
             return;
         }
@@ -118,7 +118,7 @@ impl Merger {
         self.plan.routes_by_sni |= server.handling() == Handling::AutoPassthrough;
         let key = GroupKey { port, protocol: server.protocol, bind: server.server.bind.clone() };
         let server = Arc::new(server);
-        let quic = takes_udp && matches!(server.handling(), Handling::Https(_));
+        let quic = has_udp_port && matches!(server.handling(), Handling::Https(_));
         let quic = quic.then(|| (key.clone(), server.clone()));
         let first_on_port = self.taken.insert(port);
         match self.plain.get(&port).cloned() {

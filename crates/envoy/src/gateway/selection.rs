@@ -225,7 +225,7 @@ impl TargetPort {
 
 impl PortTranslation {
     /// Whether a service of the proxy has this port for UDP.
-    pub(super) fn takes_udp(&self, number: u16) -> bool {
+    pub(super) fn has_udp_port(&self, number: u16) -> bool {
         let targets = match self {
             Self::FirstOrSame(targets) => targets.as_slice(),
             Self::Services(targets) => targets.as_slice(),
@@ -272,8 +272,8 @@ mod tests {
     #[test]
     fn udp_is_accepted_if_a_service_has_a_udp_port() {
         let udp = TargetPort { is_udp: true, ..target("a", 443, 8443, true) };
-        assert!(PortTranslation::Services(vec![target("b", 443, 8443, true), udp.clone()]).takes_udp(443));
-        assert!(!PortTranslation::FirstOrSame(Arc::new(vec![udp])).takes_udp(8443));
+        assert!(PortTranslation::Services(vec![target("b", 443, 8443, true), udp.clone()]).has_udp_port(443));
+        assert!(!PortTranslation::FirstOrSame(Arc::new(vec![udp])).has_udp_port(8443));
     }
 
     #[test]

@@ -113,17 +113,17 @@ impl Instances {
         port: u32,
         is_declared: bool,
     ) {
-        let meant = endpoints.iter().filter(|endpoint| u32::from(endpoint.port) == port);
-        let meant: BTreeSet<String> = meant
+        let selected = endpoints.iter().filter(|endpoint| u32::from(endpoint.port) == port);
+        let selected: BTreeSet<String> = selected
             .filter_map(|endpoint| service.port_named(endpoint.port_name.as_str()))
             .map(|declared| declared.port.to_string())
             .collect();
-        if !meant.is_empty() {
-            let meant: Vec<String> = meant.into_iter().collect();
+        if !selected.is_empty() {
+            let selected: Vec<String> = selected.into_iter().collect();
             self.warnings.push(format!(
                 "port {port} not found for hostname {host:?} (hint: the service port should be specified, not the workload \
                  port. Did you mean one of these ports: [{}]?)",
-                meant.join(" ")
+                selected.join(" ")
             ));
             self.is_unusable = true;
         } else if !(is_declared && service.labels.contains_key(MANAGED)) {

@@ -82,7 +82,7 @@ pub(super) fn backend(
     let name = NamespacedName::new(namespace, &to.name);
     let values = view.get(&ApiSettings);
     let missing = |host: &str| Fault::new(BACKEND_NOT_FOUND, format!("backend({host}) not found"));
-    let (host, is_there) = match (to.group.as_str(), to.kind.as_str()) {
+    let (host, exists) = match (to.group.as_str(), to.kind.as_str()) {
         ("", "Service") => {
             if to.name.contains('.') {
                 let message = "service name invalid; the name of the Service must be used, not the hostname.";
@@ -117,7 +117,7 @@ pub(super) fn backend(
     let Some(port) = to.port else {
         return Err(Fault::new(INVALID_DESTINATION, "port is required in backendRef"));
     };
-    let fault = (!is_there).then(|| missing(&host));
+    let fault = (!exists).then(|| missing(&host));
     Ok(Backend { destination: destination(host, u32::try_from(port).unwrap_or_default()), picker: None, fault })
 }
 
@@ -154,8 +154,8 @@ fn external(view: &View<'_>, to: &BackendObject, name: &NamespacedName) -> Resul
         let message = format!("backend({}) does not expose port {port}, expected {own}", to.name);
         return nowhere(BACKEND_NOT_FOUND, message);
     }
-    let is_there = *view.get(&HasHost(ServiceKey::new(name.namespace.as_str(), &host)));
-    let fault = (!is_there).then(|| Fault::new(BACKEND_NOT_FOUND, format!("backend({host}) not found")));
+    let exists = *view.get(&HasHost(ServiceKey::new(name.namespace.as_str(), &host)));
+    let fault = (!exists).then(|| Fault::new(BACKEND_NOT_FOUND, format!("backend({host}) not found")));
     Ok(Backend { destination: destination(host, u32::try_from(own).unwrap_or_default()), picker: None, fault })
 }
 

@@ -82,7 +82,7 @@ impl Controller {
     }
 
     /// Whether ListenerSets may add listeners.
-    pub(super) fn takes_listener_sets(self) -> bool {
+    pub(super) fn allows_listener_sets(self) -> bool {
         self == Self::Gateway
     }
 

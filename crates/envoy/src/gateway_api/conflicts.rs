@@ -67,7 +67,7 @@ impl Query for AllConflicts {
         let mut conflicts = Self::Value::new();
         let Some(gateway) = view.object::<KubernetesGateway>(&self.0) else { return conflicts };
         let controller = view.get(&ControllerOfClass(gateway.spec.gateway_class_name.clone()));
-        if !controller.is_some_and(|controller| controller.takes_listener_sets()) {
+        if !controller.is_some_and(|controller| controller.allows_listener_sets()) {
             return conflicts;
         }
         let mut ports: BTreeMap<i32, PortListeners> = BTreeMap::new();

@@ -107,7 +107,7 @@ impl Query for ListenerSetForms {
             listeners: Vec::new(),
         };
         let refused = |refusal: String| Some(Arc::new(BuiltListenerSet { refusal: Some(refusal), ..nothing.clone() }));
-        if !controller.takes_listener_sets() {
+        if !controller.allows_listener_sets() {
             return refused(format!("The {class:?} GatewayClass does not support ListenerSet"));
         }
         if !takes_listener_sets_of(view, gateway, &self.0.namespace) {

@@ -103,9 +103,9 @@ pub(super) fn kinds_of(listener: &Listener) -> (Vec<RouteGroupKind>, bool) {
 pub(super) fn conflicted(listener: &Listener, conflict: Conflict) -> BuiltListener {
     let message = "Listener has a conflict with another listener attached to the same Gateway";
     let mut conditions = Conditions::default();
-    conditions.bad("Accepted", conflict.reason(), message);
-    conditions.bad("Programmed", conflict.reason(), message);
-    conditions.good("Conflicted", conflict.reason(), message);
+    conditions.set_false("Accepted", conflict.reason(), message);
+    conditions.set_false("Programmed", conflict.reason(), message);
+    conditions.set_true("Conflicted", conflict.reason(), message);
     let kinds = with_kinds(listener, &mut conditions);
     BuiltListener { name: listener.name.clone(), conditions, kinds, is_valid: false, port: None, served: None }
 }
@@ -114,7 +114,7 @@ pub(super) fn conflicted(listener: &Listener, conflict: Conflict) -> BuiltListen
 fn with_kinds(listener: &Listener, conditions: &mut Conditions) -> Vec<RouteGroupKind> {
     let (kinds, is_good) = kinds_of(listener);
     if !is_good {
-        conditions.bad("ResolvedRefs", "InvalidRouteKinds", "Invalid route kinds");
+        conditions.set_false("ResolvedRefs", "InvalidRouteKinds", "Invalid route kinds");
     }
     kinds
 }
@@ -127,27 +127,27 @@ pub(super) fn build(
     port_fault: Option<&str>,
 ) -> BuiltListener {
     let mut conditions = Conditions::default();
-    conditions.good("Accepted", "Accepted", "No errors found");
-    conditions.good("Programmed", "Programmed", "No errors found");
-    conditions.bad("Conflicted", "NoConflicts", "No errors found");
-    conditions.good("ResolvedRefs", "ResolvedRefs", "No errors found");
+    conditions.set_true("Accepted", "Accepted", "No errors found");
+    conditions.set_true("Programmed", "Programmed", "No errors found");
+    conditions.set_false("Conflicted", "NoConflicts", "No errors found");
+    conditions.set_true("ResolvedRefs", "ResolvedRefs", "No errors found");
     let mut is_valid = true;
     let (settings, fault) = tls::of_listener(view, owner.tls, listener);
     if let Some(fault) = &fault {
         conditions.fault("ResolvedRefs", fault);
-        conditions.bad("Programmed", "Invalid", "Bad TLS configuration");
+        conditions.set_false("Programmed", "Invalid", "Bad TLS configuration");
         if matches!(fault.reason, INVALID_CA_CERTIFICATE_REF | INVALID_CA_CERTIFICATE_KIND | REF_NOT_PERMITTED) {
-            conditions.bad("Accepted", "NoValidCACertificate", fault.message.clone());
+            conditions.set_false("Accepted", "NoValidCACertificate", fault.message.clone());
         }
         is_valid = false;
     }
     let protocol = protocol_fault(owner.controller, &listener.protocol);
     for fault in port_fault.map(str::to_owned).iter().chain(&protocol) {
-        conditions.bad("Accepted", "UnsupportedProtocol", fault.clone());
+        conditions.set_false("Accepted", "UnsupportedProtocol", fault.clone());
         is_valid = false;
     }
     if let Some(fault) = shape_fault(owner.controller, listener) {
-        conditions.bad("Accepted", "UnsupportedProtocol", fault);
+        conditions.set_false("Accepted", "UnsupportedProtocol", fault);
     }
     let mut has_server = true;
     if settings.is_none() && matches!(listener.protocol.as_str(), "HTTPS" | "TLS") {
@@ -155,8 +155,8 @@ pub(super) fn build(
         // A Gateway may have listeners only for ListenerSets.
         if owner.parent_namespace.is_some() {
             let message = format!("protocol is {} but no TLS section is defined", listener.protocol);
-            conditions.bad("Accepted", "UnsupportedProtocol", message);
-            conditions.bad("Programmed", "Invalid", "Bad TLS configuration");
+            conditions.set_false("Accepted", "UnsupportedProtocol", message);
+            conditions.set_false("Programmed", "Invalid", "Bad TLS configuration");
             is_valid = false;
         }
     }

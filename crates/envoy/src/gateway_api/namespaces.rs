@@ -48,7 +48,7 @@ pub(super) fn hosts_of(view: &View<'_>, own: &Namespace, listener: &Listener) ->
         ("All", _) | (_, None) => ["*".to_owned()].into(),
         (_, Some(selector)) => {
             let all = view.get(&AllNamespaces);
-            let selected = all.iter().filter(|(_, labels)| is_good(selector) && selector.selects(labels));
+            let selected = all.iter().filter(|(_, labels)| is_valid(selector) && selector.selects(labels));
             selected.map(|(name, _)| name.to_string()).collect()
         }
     };
@@ -58,7 +58,7 @@ pub(super) fn hosts_of(view: &View<'_>, own: &Namespace, listener: &Listener) ->
 }
 
 /// Whether a selector is valid: an invalid one selects nothing.
-fn is_good(selector: &LabelSelector) -> bool {
+fn is_valid(selector: &LabelSelector) -> bool {
     selector.match_expressions.iter().all(|condition| match condition.operator.as_str() {
         "In" | "NotIn" => !condition.values.is_empty(),
         "Exists" | "DoesNotExist" => condition.values.is_empty(),
@@ -77,7 +77,7 @@ pub(super) fn takes_listener_sets_of(
         ("All", _) => true,
         ("Same", _) => *namespace == gateway.meta.key.namespace,
         ("Selector", Some(selector)) => view.namespace_labels(namespace).is_some_and(|labels| {
-            is_good(selector) && selector.selects(&with_name(labels.clone(), &Arc::from(namespace.as_str())))
+            is_valid(selector) && selector.selects(&with_name(labels.clone(), &Arc::from(namespace.as_str())))
         }),
         _ => false,
     }

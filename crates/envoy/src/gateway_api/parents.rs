@@ -107,7 +107,7 @@ impl Target {
     }
 
     /// Whether a host of a route matches the listener's, and not that of a more specific one.
-    pub(super) fn takes_host(&self, host: &str) -> bool {
+    pub(super) fn matches_host(&self, host: &str) -> bool {
         let Self::Listener { listener, beside, .. } = self else { return true };
         let own = listener.hostname.as_str();
         if !own.is_empty() {
@@ -190,10 +190,10 @@ fn attachments(
         let target = Target::Listener { of: of.clone(), listener: listener.clone(), beside };
         Attachment { reference: index, port: parent.port, target, denied, waypoint_fault: None }
     };
-    let meant = listeners.iter().filter(|open| is_meant(parent, &open.listener));
-    let tried: Vec<_> = meant.map(|open| (open, denial(name, route, &open.listener))).collect();
+    let selected = listeners.iter().filter(|open| selects(parent, &open.listener));
+    let tried: Vec<_> = selected.map(|open| (open, denial(name, route, &open.listener))).collect();
     if tried.is_empty() {
-        return listeners.iter().take(1).map(|first| attach(first, Some(not_meant(parent, &listeners)))).collect();
+        return listeners.iter().take(1).map(|first| attach(first, Some(mismatch(parent, &listeners)))).collect();
     }
     // There may be many listeners and many routes: denials are reported only if no listener accepts the route, and then
     // only the most specific reason. `None` is less than any reason.
@@ -203,7 +203,7 @@ fn attachments(
 }
 
 /// Whether a reference selects a listener.
-fn is_meant(parent: &ParentReference, listener: &ParentListener) -> bool {
+fn selects(parent: &ParentReference, listener: &ParentListener) -> bool {
     let section = parent.section_name.as_deref().filter(|section| !section.is_empty());
     has_port(parent, listener) && section.is_none_or(|section| section == listener.section)
 }
@@ -214,7 +214,7 @@ fn has_port(parent: &ParentReference, listener: &ParentListener) -> bool {
 }
 
 /// Why a reference selects none of these listeners.
-fn not_meant(parent: &ParentReference, listeners: &[OpenListener]) -> Denial {
+fn mismatch(parent: &ParentReference, listeners: &[OpenListener]) -> Denial {
     let message = match listeners.iter().any(|open| has_port(parent, &open.listener)) {
         true => format!("sectionName {:?} not found", parent.section_name.as_deref().unwrap_or_default()),
         false => format!("port {} not found", parent.port.unwrap_or_default()),

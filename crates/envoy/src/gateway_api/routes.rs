@@ -225,7 +225,7 @@ fn bind(
     };
     let is_l4 = matches!(route.kind, RouteKind::Tls | RouteKind::Tcp);
     for host in hosts {
-        if is_l4 || attachment.target.takes_host(&host) {
+        if is_l4 || attachment.target.matches_host(&host) {
             bindings.push(Arc::new(Binding {
                 key: format!("{scope}/{host}").into(),
                 gateway: gateway.clone(),

@@ -110,6 +110,6 @@ fn class(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
     let settings = view.get(&ApiSettings);
     controller_of(&settings.api, &name.name, Some(&class.spec.controller_name))?;
     let mut conditions = Conditions::default();
-    conditions.good("Accepted", "Accepted", "Handled by Istio controller");
+    conditions.set_true("Accepted", "Accepted", "Handled by Istio controller");
     Some(json!({ "conditions": conditions.to_json(class.meta.generation) }))
 }

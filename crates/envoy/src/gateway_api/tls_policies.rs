@@ -67,7 +67,7 @@ pub(super) fn is_ignored<T>(policy: &Object<T>) -> bool {
 /// The status of a disabled policy.
 pub(super) fn ignored<'a>(targets: impl Iterator<Item = &'a PolicyTarget>) -> PolicyForms {
     let mut conditions = Conditions::default();
-    conditions.bad("Accepted", "IgnoredByIstio", format!("Ignored because of annotation {IGNORED}=true"));
+    conditions.set_false("Accepted", "IgnoredByIstio", format!("Ignored because of annotation {IGNORED}=true"));
     PolicyForms {
         targets: targets.map(|target| (target.clone(), conditions.clone())).collect(),
         ..PolicyForms::default()
@@ -83,8 +83,8 @@ impl Query for TlsPolicyForms {
             return Some(Arc::new(ignored(policy.spec.target_refs.iter())));
         }
         let mut conditions = Conditions::default();
-        conditions.good("Accepted", "Accepted", "Configuration is valid");
-        conditions.good("ResolvedRefs", "ResolvedRefs", "Configuration is valid");
+        conditions.set_true("Accepted", "Accepted", "Configuration is valid");
+        conditions.set_true("ResolvedRefs", "ResolvedRefs", "Configuration is valid");
         let validation = &policy.spec.validation;
         let tls = client_tls(view, validation, &self.0.namespace, &mut conditions);
         let first = view.get(&PoliciesByTarget(self.0.namespace.clone()));
@@ -92,7 +92,7 @@ impl Query for TlsPolicyForms {
         for target in &policy.spec.target_refs {
             match resolve(view, target, &self.0.namespace) {
                 Err(message) => {
-                    conditions.bad("Accepted", "TargetNotFound", format!("targetRefs invalid: {message}"));
+                    conditions.set_false("Accepted", "TargetNotFound", format!("targetRefs invalid: {message}"));
                 }
                 Ok((object, hosts)) => {
                     match first.get(target).filter(|first| **first != self.0) {
@@ -101,7 +101,7 @@ impl Query for TlsPolicyForms {
                                 "Conflicts with BackendTLSPolicy {:?} targeting the same backend",
                                 &*other.name
                             );
-                            conditions.bad("Accepted", "Conflicted", message);
+                            conditions.set_false("Accepted", "Conflicted", message);
                         }
                         None => forms.policies.extend(hosts.into_iter().map(|host| BackendPolicy {
                             source: ("BackendTLSPolicy", self.0.clone()),
@@ -189,7 +189,7 @@ fn credential(
 ) -> String {
     if let Some(known) = &validation.well_known_ca_certificates {
         if known != "System" {
-            conditions.bad("Accepted", "Invalid", format!("Unknown wellKnownCACertificates: {known}"));
+            conditions.set_false("Accepted", "Invalid", format!("Unknown wellKnownCACertificates: {known}"));
         }
         return String::new();
     }
@@ -220,8 +220,8 @@ fn credential(
             (reason, format!("Certificate reference not supported: only ConfigMaps are, not {kind} {name}"))
         }
     };
-    conditions.bad("ResolvedRefs", reason, message.clone());
-    conditions.bad("Accepted", "NoValidCACertificate", format!("Certificate reference invalid: {message}"));
+    conditions.set_false("ResolvedRefs", reason, message.clone());
+    conditions.set_false("Accepted", "NoValidCACertificate", format!("Certificate reference invalid: {message}"));
     // A name that no secret has: all connections fail.
     INVALID_PREFIX.to_owned()
 }

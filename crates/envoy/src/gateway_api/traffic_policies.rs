@@ -39,7 +39,7 @@ impl Query for TrafficPolicyForms {
             return Some(Arc::new(ignored(policy.spec.target_refs.iter())));
         }
         let mut conditions = Conditions::default();
-        conditions.good("Accepted", "Accepted", "Configuration is valid");
+        conditions.set_true("Accepted", "Accepted", "Configuration is valid");
         if policy.spec.session_persistence.is_some() {
             conditions.append("Accepted", ", but Istio does not support the following fields: sessionPersistence");
         }
@@ -55,7 +55,7 @@ impl Query for TrafficPolicyForms {
             };
             match fault {
                 Some(fault) => {
-                    conditions.bad("Accepted", "TargetNotFound", format!("targetRefs invalid: {fault}"));
+                    conditions.set_false("Accepted", "TargetNotFound", format!("targetRefs invalid: {fault}"));
                 }
                 None => forms.policies.push(BackendPolicy {
                     source: ("XBackendTrafficPolicy", self.0.clone()),
@@ -91,8 +91,8 @@ impl Query for BackendForms {
         let values = view.get(&ApiSettings);
         let backend = view.object::<XBackend>(&self.0).filter(|_| values.api.alpha)?;
         let mut conditions = Conditions::default();
-        conditions.good("Accepted", "Accepted", "Configuration is valid");
-        conditions.good("ResolvedRefs", "ResolvedRefs", "Configuration is valid");
+        conditions.set_true("Accepted", "Accepted", "Configuration is valid");
+        conditions.set_true("ResolvedRefs", "ResolvedRefs", "Configuration is valid");
         let own = PolicyTargetObject::Backend(self.0.clone());
         let mut forms = PolicyForms::default();
         match &backend.spec.external_hostname {
@@ -110,7 +110,7 @@ impl Query for BackendForms {
             }
             _ => {
                 let message = format!("unsupported backend type: {}", backend.spec.kind);
-                conditions.bad("Accepted", "Invalid", message);
+                conditions.set_false("Accepted", "Invalid", message);
             }
         }
         forms.gateways = (*view.get(&GatewaysOfBackend(own))).clone();
@@ -149,6 +149,6 @@ fn backend_tls(
         }
         mode => format!("unsupported TLS mode: {mode:?}"),
     };
-    conditions.bad("Accepted", "Invalid", fault);
+    conditions.set_false("Accepted", "Invalid", fault);
     None
 }

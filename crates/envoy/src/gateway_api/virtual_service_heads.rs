@@ -198,14 +198,14 @@ impl Heads {
             }
         }
         for (key, (gone, come)) in shared {
-            new.reshare(key, &gone, come);
+            new.replace_parts(key, &gone, come);
         }
         new.bound = bound;
         new
     }
 
     /// Removes the parts of routes from a shared VirtualService, and adds others.
-    fn reshare(&mut self, key: Arc<str>, gone: &BTreeSet<&RouteName>, come: Vec<RoutePart>) {
+    fn replace_parts(&mut self, key: Arc<str>, gone: &BTreeSet<&RouteName>, come: Vec<RoutePart>) {
         let before = self.shared.get(&key).cloned();
         let stay = before.iter().flat_map(|head| &head.parts).filter(|part| !gone.contains(&part.route)).cloned();
         let mut parts: Vec<RoutePart> = stay.chain(come).collect();

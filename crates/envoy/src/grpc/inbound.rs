@@ -32,14 +32,14 @@ pub(super) fn build(view: &View<'_>, name: &str, address: &str) -> Option<Listen
         name: name.to_owned(),
         address: Some(socket_address(host, u32::from(port))),
         additional_addresses: additional_addresses(&service_address::extra(view, &target.service), port),
-        filter_chains: vec![chain(view, takes_mtls(view, port))],
+        filter_chains: vec![chain(view, requires_mtls(view, port))],
         ..Listener::default()
     })
 }
 
 /// Whether a port accepts only mutual TLS. A gRPC server accepts either it or plain text, never both: if policies
 /// permit both, it is mutual TLS if the workload's label announces it to clients.
-fn takes_mtls(view: &View<'_>, port: u16) -> bool {
+fn requires_mtls(view: &View<'_>, port: u16) -> bool {
     match mtls::of_proxy(view).on_port(port) {
         MtlsMode::Disable => false,
         MtlsMode::Permissive => view.proxy().labels().get(TLS_MODE).is_some_and(|mode| &**mode == "istio"),

@@ -33,7 +33,7 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
 
 /// The listener names that the requested names refer to. If several names refer to one host, each of them has all ports
 /// that any of them requests, as in istiod.
-pub(super) fn names_meant(asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Vec<ResourceName> {
+pub(super) fn referenced_names(asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Vec<ResourceName> {
     let mut names = Vec::new();
     for (host, requested) in requested::by_host(view, asked) {
         let Some(service) = sidecar_scope::host_service(view, &host) else { continue };

@@ -76,7 +76,7 @@ fn formatted(format: &str) -> SubstitutionFormatString {
 
 /// The filter state type of texts that filter chains match, for the view's proxy. A stock Envoy does not have Istio's.
 fn text_type(view: &View<'_>) -> String {
-    let is_known = istio_version::at_least_patch(view, [1, 29, 2]) && super::knows_peers(view);
+    let is_known = istio_version::at_least_patch(view, [1, 29, 2]) && super::discovers_peers(view);
     if is_known { HASHABLE } else { PLAIN }.to_owned()
 }
 
@@ -156,7 +156,7 @@ pub(super) fn downstream_metadata(view: &View<'_>) -> Option<HttpFilter> {
     }
     fields.insert("downstream_discovery".to_owned(), list(found));
     let filter = packed_filter("waypoint_downstream_peer_metadata", typed_struct(PEER_METADATA_TYPE, fields));
-    super::knows_peers(view).then_some(filter)
+    super::discovers_peers(view).then_some(filter)
 }
 
 /// Discovers upstream peer metadata. `None` if the proxy does not support it.
@@ -168,7 +168,7 @@ pub(crate) fn upstream_metadata(view: &View<'_>) -> Option<HttpFilter> {
     }
     let fields = BTreeMap::from([("upstream_discovery".to_owned(), list(found))]);
     let filter = packed_filter("waypoint_upstream_peer_metadata", typed_struct(PEER_METADATA_TYPE, fields));
-    super::knows_peers(view).then_some(filter)
+    super::discovers_peers(view).then_some(filter)
 }
 
 /// The configuration of a discovery method of peer metadata.
@@ -178,7 +178,7 @@ fn of(way: &str) -> Value {
 
 /// Reads upstream peer metadata from the response to CONNECT, if enabled.
 pub(super) fn listener_baggage(view: &View<'_>) -> Option<Filter> {
-    (view.mesh().settings.hbone.baggage && super::knows_peers(view)).then(|| {
+    (view.mesh().settings.hbone.baggage && super::discovers_peers(view)).then(|| {
         let fields = BTreeMap::from([("baggage_key".to_owned(), text("io.istio.baggage"))]);
         let [listener, _] = TUNNEL_METADATA;
         packed_network_filter(TUNNEL_METADATA_NAME, typed_struct(listener, fields))
@@ -187,7 +187,7 @@ pub(super) fn listener_baggage(view: &View<'_>) -> Option<Filter> {
 
 /// The counterpart of [`listener_baggage`] in clusters.
 pub(crate) fn cluster_baggage(view: &View<'_>) -> Option<ClusterFilter> {
-    (view.mesh().settings.hbone.baggage && super::knows_peers(view)).then(|| {
+    (view.mesh().settings.hbone.baggage && super::discovers_peers(view)).then(|| {
         let [_, cluster] = TUNNEL_METADATA;
         let config = typed_struct(cluster, BTreeMap::new());
         ClusterFilter { name: TUNNEL_METADATA_NAME.to_owned(), typed_config: Some(config), ..ClusterFilter::default() }

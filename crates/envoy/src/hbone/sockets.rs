@@ -54,7 +54,11 @@ pub(super) fn internal(name: &str, inner: TransportSocket) -> TransportSocket {
 }
 
 /// A socket to an internal listener with the endpoint's metadata.
-pub(crate) fn telling(view: &View<'_>, told: PassedMetadata, inner: TransportSocket) -> TransportSocket {
+pub(crate) fn internal_socket_with_metadata(
+    view: &View<'_>,
+    metadata: PassedMetadata,
+    inner: TransportSocket,
+) -> TransportSocket {
     let of = |kind: metadata_kind::Kind, name: &str| MetadataValueSource {
         kind: Some(MetadataKind { kind: Some(kind) }),
         name: name.to_owned(),
@@ -62,7 +66,7 @@ pub(crate) fn telling(view: &View<'_>, told: PassedMetadata, inner: TransportSoc
     let host = || metadata_kind::Kind::Host(metadata_kind::Host {});
     let cluster = || metadata_kind::Kind::Cluster(metadata_kind::Cluster {});
     let mut passthrough_metadata = vec![of(host(), ORIGINAL_DST)];
-    let name = match told {
+    let name = match metadata {
         PassedMetadata::Endpoint => "internal_upstream",
         PassedMetadata::EndpointAndCluster => {
             passthrough_metadata.push(of(cluster(), ISTIO));

@@ -36,7 +36,7 @@ struct StaticPorts;
 
 /// Ports that are in use, for listeners on all addresses.
 #[derive(Clone, Debug)]
-pub(crate) struct TakenPorts {
+pub(crate) struct UsedPorts {
     /// Those of the proxy's bootstrap.
     bootstrap: BTreeSet<u16>,
     /// Those of the listeners that iptables redirects to.
@@ -143,7 +143,7 @@ pub(crate) fn balance(view: &View<'_>, key: &str) -> Option<ConnectionBalanceCon
         .then_some(ConnectionBalanceConfig { balance_type: Some(BalanceType::ExactBalance(ExactBalance {})) })
 }
 
-impl TakenPorts {
+impl UsedPorts {
     /// The ports in use of the view's proxy.
     pub(crate) fn new(view: &View<'_>) -> Self {
         let mesh = &view.mesh().config;
@@ -177,8 +177,8 @@ impl TakenPorts {
 mod tests {
     use super::*;
 
-    fn taken() -> TakenPorts {
-        TakenPorts {
+    fn taken() -> UsedPorts {
+        UsedPorts {
             bootstrap: BTreeSet::from([15021]),
             redirected: BTreeSet::from([15001, 15006]),
             unprivileged: true,

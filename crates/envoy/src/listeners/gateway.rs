@@ -128,7 +128,7 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
     };
     match transport {
         Transport::Tcp => inspect(view, &mut listener, &chains),
-        Transport::Quic => carry_quic(&mut listener),
+        Transport::Quic => enable_quic(&mut listener),
     }
     listener.filter_chains = chains.into_iter().map(|chain| filter_chain(view, transport, chain)).collect();
     Some(listener)
@@ -145,7 +145,7 @@ fn inspect(view: &View<'_>, listener: &mut Listener, chains: &[GatewayChain]) {
 }
 
 /// Makes a listener accept QUIC on UDP.
-fn carry_quic(listener: &mut Listener) {
+fn enable_quic(listener: &mut Listener) {
     let further = listener.additional_addresses.iter_mut().filter_map(|further| further.address.as_mut());
     for address in listener.address.iter_mut().chain(further) {
         if let Some(address::Address::SocketAddress(socket)) = &mut address.address {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::address::{Interception, TakenPorts, interception, wildcard, wildcards};
+use super::address::{Interception, UsedPorts, interception, wildcard, wildcards};
 use crate::mtls::{self, MtlsMode};
 use crate::sidecar_scope;
 use crate::stat_prefix::{self, ShortNames};
@@ -81,7 +81,7 @@ impl Query for InboundPlan {
 /// Adds the ports of services that select the workload. The first one wins in conflicts.
 fn add_services(view: &View<'_>, declared: &BTreeSet<u16>, ports: &mut BTreeMap<u16, ServedPort>) {
     let families = view.proxy().families();
-    let taken = TakenPorts::new(view);
+    let taken = UsedPorts::new(view);
     let binds_to_port = interception(view) == Interception::None;
     let demanded = mtls::of_proxy(view);
     for target in view.proxy().targets().iter() {
@@ -122,7 +122,7 @@ fn declared_port(view: &View<'_>, listener: &IstioIngressListener) -> Option<Ser
         CaptureMode::None => true,
     };
     // A Sidecar may declare the ports that iptables redirects to.
-    let taken = TakenPorts::new(view).without_redirected();
+    let taken = UsedPorts::new(view).without_redirected();
     if !taken.allow(&listener.bind, target, binds_to_port, protocol.is_http()) {
         return None;
     }

@@ -121,7 +121,7 @@ fn listener(view: &View<'_>, name: &str, planned: &PlannedListener, chains: Vec<
         // If the default chain is the only one, it becomes a normal one.
         Some(default) if built.filter_chains.is_empty() => built.filter_chains.push(default),
         Some(default) => built.default_filter_chain = Some(default),
-        None => built.default_filter_chain = Some(fall_through(view)),
+        None => built.default_filter_chain = Some(passthrough_chain(view)),
     }
     built
 }
@@ -150,7 +150,7 @@ pub(super) fn socket_connect_timeout(view: &View<'_>) -> Option<prost_types::Dur
 }
 
 /// The chain for connections without another match: as if the listener did not exist.
-fn fall_through(view: &View<'_>) -> FilterChain {
+fn passthrough_chain(view: &View<'_>) -> FilterChain {
     FilterChain {
         name: PASSTHROUGH_CHAIN.to_owned(),
         filter_chain_match: Some(FilterChainMatch::default()),

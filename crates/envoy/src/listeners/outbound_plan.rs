@@ -14,7 +14,7 @@ mod service_shape;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::address::{Interception, TakenPorts, interception, is_unix, listener_name, localhosts, wildcard, wildcards};
+use super::address::{Interception, UsedPorts, interception, is_unix, listener_name, localhosts, wildcard, wildcards};
 use crate::service_address::UNSPECIFIED;
 use crate::sidecar_scope::{self, EgressListener, ServiceRef};
 pub(super) use entry::{ChainPlan, HttpChainPlan, ListenPort, PlannedListener, TcpChainPlan};
@@ -78,7 +78,7 @@ struct Planner<'a> {
     /// How traffic is redirected to the proxy.
     interception: Interception,
     /// Ports in use.
-    taken: TakenPorts,
+    taken: UsedPorts,
     /// The plan so far.
     entries: Entries,
 }
@@ -106,7 +106,7 @@ impl<'a> Planner<'a> {
             view,
             families,
             interception: interception(view),
-            taken: TakenPorts::new(view),
+            taken: UsedPorts::new(view),
             entries: Entries::new(wildcard(families)),
         }
     }

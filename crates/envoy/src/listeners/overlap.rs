@@ -25,11 +25,11 @@ pub(super) fn part(view: &View<'_>, listener: &mut Listener) {
         let mut lost = Vec::new();
         let stays = claim(chain, &mut taken, &mut lost);
         if !lost.is_empty() {
-            let whose = object(chain).map(|path| format!(" of {path}"));
-            let whose = whose.or_else(|| Some(format!(" to {}", cluster(chain)?))).unwrap_or_default();
+            let owner = object(chain).map(|path| format!(" of {path}"));
+            let owner = owner.or_else(|| Some(format!(" to {}", cluster(chain)?))).unwrap_or_default();
             let what = if stays { format!("no longer matches {}", lost.join(", ")) } else { "is ignored".to_owned() };
             view.remark(format!(
-                "listener {name}: a filter chain{whose} {what}: an earlier filter chain has the same match"
+                "listener {name}: a filter chain{owner} {what}: an earlier filter chain has the same match"
             ));
         }
         stays

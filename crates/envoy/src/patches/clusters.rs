@@ -21,7 +21,7 @@ pub fn patch_cluster(
     mut cluster: Cluster,
 ) -> Option<Cluster> {
     let mut target = Target::new(&mut cluster);
-    for patch in patches.iter().filter(|patch| patch.is_for(context)) {
+    for patch in patches.iter().filter(|patch| patch.applies_to(context)) {
         if !cluster_matches(patch, &target.identity().name, hosts) {
             continue;
         }
@@ -46,7 +46,7 @@ pub fn patch_cluster(
 /// The name of a cluster after patches; `None` if one removes it. Does not read the cluster itself.
 pub fn patched_name(patches: &Patches, context: PatchContext, hosts: &[Hostname], name: &str) -> Option<String> {
     let mut name = name.to_owned();
-    for patch in patches.iter().filter(|patch| patch.is_for(context)) {
+    for patch in patches.iter().filter(|patch| patch.applies_to(context)) {
         if !cluster_matches(patch, &name, hosts) {
             continue;
         }

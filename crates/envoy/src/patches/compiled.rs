@@ -132,7 +132,7 @@ impl Patch {
     }
 
     /// Whether the patch applies to generated resources of this context.
-    pub(super) fn is_for(&self, context: PatchContext) -> bool {
+    pub(super) fn applies_to(&self, context: PatchContext) -> bool {
         self.matches.context == context || self.matches.context == PatchContext::Any
     }
 

@@ -12,7 +12,7 @@ use prost_types::Any;
 
 use super::compiled::Patch;
 use super::insert::place;
-use super::matching::{is_wanted, wanted_filter, wanted_sub_filter};
+use super::matching::{matches_name, wanted_filter, wanted_sub_filter};
 use super::merge::TargetAny;
 use navarch_api::istio::{ApplyTo, PatchOperation};
 use navarch_push::view::View;
@@ -36,7 +36,7 @@ pub(super) fn patch_filters(view: &View<'_>, patches: &[&Patch], filters: &mut V
         patches.iter().copied().filter(|patch| patch.apply_to == ApplyTo::NetworkFilter).collect();
     for patch in &of_filters {
         let wanted = wanted_filter(patch).map(|filter| filter.name.as_str());
-        let matches = |filter: &Filter| is_wanted(wanted, &filter.name);
+        let matches = |filter: &Filter| matches_name(wanted, &filter.name);
         if place(filters, patch.operation, patch.value::<Filter>(), wanted.is_some(), matches) {
             patch.note(view);
         }
@@ -83,7 +83,7 @@ fn merge_filter(view: &View<'_>, patches: &[&Patch], filter: &mut Filter) {
     let Some(filter::ConfigType::TypedConfig(config)) = &mut filter.config_type else { return };
     let mut config = TargetAny::new(config);
     for patch in patches.iter().filter(|patch| patch.operation == PatchOperation::Merge) {
-        if !is_wanted(wanted_filter(patch).map(|filter| filter.name.as_str()), &filter.name) {
+        if !matches_name(wanted_filter(patch).map(|filter| filter.name.as_str()), &filter.name) {
             continue;
         }
         let Some(value) = patch.value::<Filter>() else { continue };
@@ -108,7 +108,7 @@ pub(super) fn merge_config(view: &View<'_>, patch: &Patch, filter: &str, config:
 /// Applies patches to the HTTP filters of a connection manager.
 fn patch_http_filters(view: &View<'_>, patches: &[&Patch], filter: &mut Filter) {
     let names_manager =
-        |patch: &Patch| is_wanted(wanted_filter(patch).map(|filter| filter.name.as_str()), CONNECTION_MANAGER);
+        |patch: &Patch| matches_name(wanted_filter(patch).map(|filter| filter.name.as_str()), CONNECTION_MANAGER);
     let patches: Vec<&Patch> =
         patches.iter().copied().filter(|patch| patch.apply_to == ApplyTo::HttpFilter && names_manager(patch)).collect();
     let Some(filter::ConfigType::TypedConfig(config)) = &mut filter.config_type else { return };
@@ -118,7 +118,7 @@ fn patch_http_filters(view: &View<'_>, patches: &[&Patch], filter: &mut Filter) 
     let Ok(mut manager) = HttpConnectionManager::decode(config.value.as_slice()) else { return };
     for patch in &patches {
         let wanted = wanted_sub_filter(patch);
-        let matches = |filter: &HttpFilter| is_wanted(wanted, &filter.name);
+        let matches = |filter: &HttpFilter| matches_name(wanted, &filter.name);
         let filters = &mut manager.http_filters;
         if place(filters, patch.operation, patch.value::<HttpFilter>(), wanted.is_some(), matches) {
             patch.note(view);
@@ -140,7 +140,7 @@ fn merge_http_filter(view: &View<'_>, patches: &[&Patch], filter: &mut HttpFilte
     let Some(http_filter::ConfigType::TypedConfig(config)) = &mut filter.config_type else { return };
     let mut config = TargetAny::new(config);
     for patch in patches.iter().filter(|patch| patch.operation == PatchOperation::Merge) {
-        if !is_wanted(wanted_sub_filter(patch), &filter.name) {
+        if !matches_name(wanted_sub_filter(patch), &filter.name) {
             continue;
         }
         let Some(value) = patch.value::<HttpFilter>() else { continue };

@@ -8,7 +8,7 @@ use super::clusters::merge_socket;
 use super::compiled::Patch;
 use super::filters::{merge_config, patch_filters};
 use super::insert::place;
-use super::matching::{chain_matches, is_wanted, listener_matches, wanted_listener_filter};
+use super::matching::{chain_matches, listener_matches, matches_name, wanted_listener_filter};
 use super::merge::{MergeError, Target, TargetAny};
 use super::select::Patches;
 use navarch_api::istio::{ApplyTo, PatchContext, PatchOperation};
@@ -22,7 +22,7 @@ pub fn patch_listener(
     context: PatchContext,
     mut listener: Listener,
 ) -> Option<Listener> {
-    let patches: Vec<&Patch> = patches.iter().map(|patch| &**patch).filter(|patch| patch.is_for(context)).collect();
+    let patches: Vec<&Patch> = patches.iter().map(|patch| &**patch).filter(|patch| patch.applies_to(context)).collect();
     let mut target = Target::new(&mut listener);
     for patch in of_kind(&patches, ApplyTo::Listener) {
         if !listener_matches(patch, target.identity()) {
@@ -86,7 +86,8 @@ fn patch_listener_filters(view: &View<'_>, patches: &[&Patch], filters: &mut Vec
         && patch.operation != PatchOperation::Merge
     {
         let wanted = wanted_listener_filter(patch);
-        if place(filters, patch.operation, patch.value(), wanted.is_some(), |filter| is_wanted(wanted, &filter.name)) {
+        if place(filters, patch.operation, patch.value(), wanted.is_some(), |filter| matches_name(wanted, &filter.name))
+        {
             patch.note(view);
         }
         return;

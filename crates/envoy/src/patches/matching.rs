@@ -77,7 +77,7 @@ pub(super) fn wanted_listener_filter(patch: &Patch) -> Option<&str> {
 }
 
 /// Whether a name equals the selected one, if any.
-pub(super) fn is_wanted(wanted: Option<&str>, name: &str) -> bool {
+pub(super) fn matches_name(wanted: Option<&str>, name: &str) -> bool {
     wanted.is_none_or(|wanted| wanted == name)
 }
 

@@ -19,7 +19,7 @@ pub fn patch_routes(
     routes: &mut RouteConfiguration,
 ) {
     let patches: Vec<&Patch> =
-        patches.iter().map(|patch| &**patch).filter(|patch| patch.is_for(identity.context)).collect();
+        patches.iter().map(|patch| &**patch).filter(|patch| patch.applies_to(identity.context)).collect();
     let mut target = Target::new(routes);
     for patch in of_kind(&patches, ApplyTo::RouteConfiguration) {
         if patch.operation.merges() && routes_match(patch, &target.identity().name, identity) {

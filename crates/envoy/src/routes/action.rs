@@ -50,7 +50,7 @@ pub(super) fn forward(
     let settings = context.view.get(&RouteSettings);
     action.retry_policy = retry::outbound(declared.retries.as_deref().or(settings.retry.as_ref()), choice);
     out.action = Some(route::Action::Route(action));
-    reached(declared).map(|target| (context.service)(&host_of(target))).collect()
+    weighted_destinations(declared).map(|target| (context.service)(&host_of(target))).collect()
 }
 
 /// An action without a timeout, also for gRPC streams.
@@ -75,7 +75,7 @@ fn limit_streams(action: &mut RouteAction, client: RouteClient) {
 }
 
 /// The destinations that get requests: not those with weight 0 beside others.
-fn reached(declared: &HttpRoute) -> impl Iterator<Item = &HttpRouteDestination> {
+fn weighted_destinations(declared: &HttpRoute) -> impl Iterator<Item = &HttpRouteDestination> {
     let is_only = declared.route.len() == 1;
     declared.route.iter().filter(move |target| is_only || target.weight != 0)
 }

@@ -44,11 +44,11 @@ impl Query for DomainsOf {
 }
 
 /// A connected component of virtual hosts with common domains, in order of precedence.
-type Rivals = Arc<[Rival]>;
+type ConflictingHosts = Arc<[ConflictingHost]>;
 
 /// A virtual host of such a component.
 #[derive(Debug, PartialEq)]
-struct Rival {
+struct ConflictingHost {
     /// Name of the virtual host.
     name: String,
     /// The host of its service; `None` for a host of a VirtualService without a service.
@@ -59,14 +59,14 @@ struct Rival {
 
 /// The rivals of each virtual host of a port that has rivals.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct AllRivals {
+struct AllConflictingHosts {
     /// The port and listener.
     at: OutboundPort,
 }
 
 /// The rivals of one virtual host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct RivalsOf {
+struct ConflictingHostsOf {
     /// The port and listener.
     at: OutboundPort,
     name: String,
@@ -74,9 +74,9 @@ struct RivalsOf {
 
 /// The domains, sorted, that a virtual host loses to others.
 pub(super) fn lost_domains(view: &View<'_>, at: OutboundPort, name: &str) -> Vec<String> {
-    match &*view.get(&RivalsOf { at, name: name.to_owned() }) {
+    match &*view.get(&ConflictingHostsOf { at, name: name.to_owned() }) {
         None => Vec::new(),
-        Some(rivals) => lost_among(view, rivals, name),
+        Some(rivals) => domains_lost_to(view, rivals, name),
     }
 }
 
@@ -92,23 +92,23 @@ impl Query for LostDomains {
     type Value = BTreeMap<String, Vec<String>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let all = view.get(&AllRivals { at: self.at });
+        let all = view.get(&AllConflictingHosts { at: self.at });
         let rivals = self.names.iter().filter_map(|name| Some((name, all.get(name)?)));
-        let lost = rivals.map(|(name, rivals)| (name.clone(), lost_among(view, rivals, name)));
+        let lost = rivals.map(|(name, rivals)| (name.clone(), domains_lost_to(view, rivals, name)));
         lost.filter(|(_, lost)| !lost.is_empty()).collect()
     }
 }
 
-impl Query for RivalsOf {
-    type Value = Option<Rivals>;
+impl Query for ConflictingHostsOf {
+    type Value = Option<ConflictingHosts>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&AllRivals { at: self.at }).get(&self.name).cloned()
+        view.get(&AllConflictingHosts { at: self.at }).get(&self.name).cloned()
     }
 }
 
-impl Query for AllRivals {
-    type Value = BTreeMap<String, Rivals>;
+impl Query for AllConflictingHosts {
+    type Value = BTreeMap<String, ConflictingHosts>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let table = view.get(&VirtualHostSet { at: self.at });
@@ -123,7 +123,7 @@ impl Query for AllRivals {
             groups.join(first, later);
             rivals.extend([first, later]);
         };
-        for (first, later) in meetings(&wanted) {
+        for (first, later) in domain_pairs(&wanted) {
             meet(first, later);
         }
         let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -133,9 +133,10 @@ impl Query for AllRivals {
         let rival = |place: &usize| {
             let (virtual_host, wanted) = (table.virtual_hosts.get(*place)?, wanted.get(*place)?);
             let service_host = virtual_host.service.is_some().then(|| virtual_host.host.to_string());
-            Some(Rival { name: virtual_host.name.clone(), service_host, wanted: Arc::clone(wanted) })
+            Some(ConflictingHost { name: virtual_host.name.clone(), service_host, wanted: Arc::clone(wanted) })
         };
-        let components = members.into_values().map(|places| places.iter().filter_map(rival).collect::<Rivals>());
+        let components =
+            members.into_values().map(|places| places.iter().filter_map(rival).collect::<ConflictingHosts>());
         let by_name = components.flat_map(|rivals| {
             let names: Vec<String> = rivals.iter().map(|rival| rival.name.clone()).collect();
             names.into_iter().map(move |name| (name, Arc::clone(&rivals)))
@@ -146,7 +147,7 @@ impl Query for AllRivals {
 
 /// The pairs of indexes that want the same domain for some proxy; an index may be paired with itself. Names that are
 /// local to different namespaces are never paired.
-fn meetings(wanted: &[Arc<Arc<[Domain]>>]) -> Vec<(usize, usize)> {
+fn domain_pairs(wanted: &[Arc<Arc<[Domain]>>]) -> Vec<(usize, usize)> {
     /// The first virtual host that wants a text.
     #[derive(Default)]
     struct FirstUses {
@@ -155,10 +156,10 @@ fn meetings(wanted: &[Arc<Arc<[Domain]>>]) -> Vec<(usize, usize)> {
         /// For proxies of one namespace.
         by_namespace: BTreeMap<Arc<str>, usize>,
     }
-    let mut asked: HashMap<String, FirstUses> = HashMap::new();
+    let mut first_uses: HashMap<String, FirstUses> = HashMap::new();
     let mut found = Vec::new();
     for (place, domain) in wanted.iter().enumerate().flat_map(|(place, all)| all.iter().map(move |one| (place, one))) {
-        let known = asked.entry(domain.text.to_ascii_lowercase()).or_default();
+        let known = first_uses.entry(domain.text.to_ascii_lowercase()).or_default();
         found.extend(known.by_all.map(|first| (first, place)));
         match &domain.local_to {
             Some(namespace) => {
@@ -176,7 +177,7 @@ fn meetings(wanted: &[Arc<Arc<[Domain]>>]) -> Vec<(usize, usize)> {
 
 /// The domains that one of the rivals loses for the view's proxy: those of an earlier one, and derived names that are
 /// the own name of another.
-fn lost_among(view: &View<'_>, rivals: &[Rival], name: &str) -> Vec<String> {
+fn domains_lost_to(view: &View<'_>, rivals: &[ConflictingHost], name: &str) -> Vec<String> {
     let hosts = rivals.iter().filter_map(|rival| Some((rival.service_host.as_deref()?, rival.name.as_str())));
     let own_names: BTreeSet<&str> = hosts.flat_map(|(host, name)| [host, name]).collect();
     let mut taken: BTreeSet<String> = BTreeSet::new();
@@ -244,15 +245,15 @@ mod tests {
     #[test]
     fn bare_names_of_different_namespaces_never_meet() {
         let (shop, bank) = ([domain("web", Some("shop"))], [domain("web", Some("bank"))]);
-        assert_eq!(meetings(&wanted(&[&shop, &bank])), []);
+        assert_eq!(domain_pairs(&wanted(&[&shop, &bank])), []);
         let all = [domain("Web", None)];
-        assert_eq!(meetings(&wanted(&[&shop, &bank, &all])), [(1, 2), (0, 2)]);
-        assert_eq!(meetings(&wanted(&[&all, &shop])), [(0, 1)]);
+        assert_eq!(domain_pairs(&wanted(&[&shop, &bank, &all])), [(1, 2), (0, 2)]);
+        assert_eq!(domain_pairs(&wanted(&[&all, &shop])), [(0, 1)]);
     }
 
     #[test]
     fn a_host_may_meet_itself() {
-        assert_eq!(meetings(&wanted(&[&[domain("10.0.0.1", None), domain("10.0.0.1", None)]])), [(0, 0)]);
+        assert_eq!(domain_pairs(&wanted(&[&[domain("10.0.0.1", None), domain("10.0.0.1", None)]])), [(0, 0)]);
     }
 
     #[test]

@@ -44,21 +44,21 @@ pub(super) fn inline(view: &View<'_>, name: &str) -> Option<(Vec<Bytes>, bool)> 
     if hosts.is_empty() {
         return Some((vec![as_field(&black_hole(first.port))], false));
     }
-    let inline = hosts.iter().filter(|host| host.takes_any());
+    let inline = hosts.iter().filter(|host| host.matches_any_host());
     let inline = inline.map(|host| (*view.get(&HostBytes { host: host.clone() })).clone()).collect();
-    Some((inline, hosts.iter().any(|host| !host.takes_any())))
+    Some((inline, hosts.iter().any(|host| !host.matches_any_host())))
 }
 
 /// The names of the other virtual hosts.
 pub(super) fn names(view: &View<'_>, name: &str) -> Vec<String> {
     let hosts = view.get(&HostsOfRoutes { name: name.to_owned() });
-    hosts.iter().filter(|host| !host.takes_any()).map(|host| host.name.clone()).collect()
+    hosts.iter().filter(|host| !host.matches_any_host()).map(|host| host.name.clone()).collect()
 }
 
 /// A virtual host of a route configuration, as an entry of its list.
 pub(super) fn host(view: &View<'_>, routes: &str, name: &str) -> Option<Bytes> {
     let host = (*view.get(&HostNamed { routes: routes.to_owned(), name: name.to_owned() })).clone();
-    host.filter(|host| !host.takes_any()).map(|host| (*view.get(&HostBytes { host })).clone())
+    host.filter(|host| !host.matches_any_host()).map(|host| (*view.get(&HostBytes { host })).clone())
 }
 
 /// Responds with 404 to all requests.

@@ -104,7 +104,7 @@ impl Query for HostsFor {
                 let lost = lost_domains(view, self.at, &virtual_host.name);
                 let wanted = view.get(&DomainsOf { at: self.at, virtual_host: virtual_host.clone() });
                 let mut kept = wanted.iter().filter(|domain| lost.binary_search(&domain.text).is_err());
-                let takes = kept.any(|domain| domain.is_known(view) && self.is_meant_by(&domain.text));
+                let takes = kept.any(|domain| domain.is_known(view) && self.matches_domain(&domain.text));
                 takes.then(|| (virtual_host.clone(), lost))
             });
         found.collect()
@@ -120,7 +120,7 @@ impl HostsFor {
     }
 
     /// Whether a domain matches the host: the same host, or a wildcard that covers it, with its port or without a port.
-    fn is_meant_by(&self, domain: &str) -> bool {
+    fn matches_domain(&self, domain: &str) -> bool {
         let domain = domain.to_ascii_lowercase();
         if self.names().contains(&domain) {
             return true;
@@ -142,7 +142,7 @@ mod tests {
     fn a_domain_is_the_host_or_a_wildcard_over_it() {
         let at = OutboundPort { listener: 0, port: 80, client: RouteClient::Grpc };
         let host = |host: &str| HostsFor { at, host: host.to_owned(), port: 80 };
-        for (domain, meant) in [
+        for (domain, expected) in [
             ("a.example", true),
             ("A.example:80", true),
             ("a.example:81", false),
@@ -153,9 +153,9 @@ mod tests {
             ("*.a.example", false),
             ("*", true),
         ] {
-            assert_eq!(host("a.example").is_meant_by(domain), meant, "{domain}");
+            assert_eq!(host("a.example").matches_domain(domain), expected, "{domain}");
         }
-        assert!(host("fd00::1").is_meant_by("[fd00::1]") && host("fd00::1").is_meant_by("[fd00::1]:80"));
-        assert!(host("*.example").is_meant_by("*.example"));
+        assert!(host("fd00::1").matches_domain("[fd00::1]") && host("fd00::1").matches_domain("[fd00::1]:80"));
+        assert!(host("*.example").matches_domain("*.example"));
     }
 }

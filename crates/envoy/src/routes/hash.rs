@@ -42,8 +42,8 @@ fn of_policy(policy: Option<&TrafficPolicy>) -> Option<&ConsistentHashLb> {
 /// The hash key of one port of a policy.
 fn port_hash(policy: Option<&TrafficPolicy>, port: Option<u32>) -> Option<&ConsistentHashLb> {
     let port = port?;
-    let is_meant = |setting: &&PortTrafficPolicy| setting.port.as_ref().is_some_and(|own| own.number == port);
-    let setting = policy?.port_level_settings.iter().find(is_meant)?;
+    let is_for_port = |setting: &&PortTrafficPolicy| setting.port.as_ref().is_some_and(|own| own.number == port);
+    let setting = policy?.port_level_settings.iter().find(is_for_port)?;
     of_balancer(setting.load_balancer.as_deref())
 }
 

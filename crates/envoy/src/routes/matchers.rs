@@ -19,14 +19,14 @@ pub(super) fn everything() -> RouteMatch {
 }
 
 pub(super) fn route_match(declared: &HttpMatchRequest, semantics: RouteSemantics) -> RouteMatch {
-    let (mut headers, mut dynamic_metadata) = header_matchers(&declared.headers, wanted);
-    let (without, without_metadata) = header_matchers(&declared.without_headers, unwanted);
+    let (mut headers, mut dynamic_metadata) = header_matchers(&declared.headers, header_match);
+    let (without, without_metadata) = header_matchers(&declared.without_headers, inverted_header_match);
     headers.extend(without);
     dynamic_metadata.extend(without_metadata.into_iter().map(|matcher| MetadataMatcher { invert: true, ..matcher }));
     headers.sort_by(|a, b| a.name.cmp(&b.name));
     let of_request =
         [(":method", &declared.method), (":authority", &declared.authority), (":scheme", &declared.scheme)];
-    headers.extend(of_request.into_iter().filter_map(|(name, declared)| Some(wanted(name, declared.as_ref()?))));
+    headers.extend(of_request.into_iter().filter_map(|(name, declared)| Some(header_match(name, declared.as_ref()?))));
     RouteMatch {
         case_sensitive: Some(!declared.ignore_uri_case),
         headers,
@@ -81,7 +81,7 @@ fn header_matchers(
 }
 
 /// A header that must match.
-fn wanted(name: &str, declared: &StringMatch) -> HeaderMatcher {
+fn header_match(name: &str, declared: &StringMatch) -> HeaderMatcher {
     let specifier = match value(declared) {
         Some(value) => HeaderMatchSpecifier::StringMatch(value),
         None => HeaderMatchSpecifier::PresentMatch(true),
@@ -90,11 +90,11 @@ fn wanted(name: &str, declared: &StringMatch) -> HeaderMatcher {
 }
 
 /// An inverted header match. A missing header is treated as empty, except in presence matches.
-fn unwanted(name: &str, declared: &StringMatch) -> HeaderMatcher {
+fn inverted_header_match(name: &str, declared: &StringMatch) -> HeaderMatcher {
     HeaderMatcher {
         invert_match: true,
         treat_missing_header_as_empty: value(declared).is_some(),
-        ..wanted(name, declared)
+        ..header_match(name, declared)
     }
 }
 
@@ -126,9 +126,9 @@ mod tests {
     #[test]
     fn a_star_matches_presence_and_inverts_without_an_empty_value() {
         let star = StringMatch::Regex("*".to_owned());
-        assert_eq!(wanted("a", &star), wanted("a", &StringMatch::Unset));
-        assert!(!unwanted("a", &star).treat_missing_header_as_empty);
-        assert!(unwanted("a", &StringMatch::Exact("b".to_owned())).treat_missing_header_as_empty);
+        assert_eq!(header_match("a", &star), header_match("a", &StringMatch::Unset));
+        assert!(!inverted_header_match("a", &star).treat_missing_header_as_empty);
+        assert!(inverted_header_match("a", &StringMatch::Exact("b".to_owned())).treat_missing_header_as_empty);
     }
 
     #[test]

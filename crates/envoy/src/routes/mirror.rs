@@ -13,7 +13,7 @@ use navarch_api::istio::{Destination, HttpMirrorPolicy, HttpRoute, Percent};
 pub(super) fn policies(context: &RouteContext<'_>, route: &HttpRoute) -> Vec<RequestMirrorPolicy> {
     let superseded = route.mirror.as_ref().and_then(|mirror| policy(context, mirror, share(route)?));
     let listed = route.mirrors.iter().filter_map(|mirror: &HttpMirrorPolicy| {
-        policy(context, mirror.destination.as_ref()?, exact_share(mirror.percentage.as_ref())?)
+        policy(context, mirror.destination.as_ref()?, mirror_fraction(mirror.percentage.as_ref())?)
     });
     superseded.into_iter().chain(listed).collect()
 }
@@ -40,12 +40,12 @@ fn policy(
 fn share(route: &HttpRoute) -> Option<FractionalPercent> {
     match (&route.mirror_percentage, route.mirror_percent) {
         (None, Some(percent)) => (percent > 0).then(|| fraction::of_hundred(percent)),
-        (percentage, _) => exact_share(percentage.as_ref()),
+        (percentage, _) => mirror_fraction(percentage.as_ref()),
     }
 }
 
 /// The fraction from the API; by default all requests, `None` if zero.
-fn exact_share(percentage: Option<&Percent>) -> Option<FractionalPercent> {
+fn mirror_fraction(percentage: Option<&Percent>) -> Option<FractionalPercent> {
     match percentage {
         None => Some(fraction::of_hundred(100)),
         Some(percentage) => (percentage.value > 0.0).then(|| fraction::of_percent(percentage)),

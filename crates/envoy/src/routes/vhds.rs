@@ -79,8 +79,8 @@ impl Query for VhdsEnabled {
     fn compute(&self, view: &View<'_>) -> bool {
         let proxy = view.proxy();
         match proxy.meta(METADATA) {
-            Some(_) => proxy.meta_bool(METADATA) && proxy.takes_deltas(),
-            None => view.mesh().settings.fine_grained_routes && proxy.takes_deltas(),
+            Some(_) => proxy.meta_bool(METADATA) && proxy.uses_delta(),
+            None => view.mesh().settings.fine_grained_routes && proxy.uses_delta(),
         }
     }
 }
@@ -96,7 +96,7 @@ pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
             let mut inline: Vec<Bytes> = table
                 .virtual_hosts
                 .iter()
-                .filter(|virtual_host| takes_any(virtual_host))
+                .filter(|virtual_host| matches_any_host(virtual_host))
                 .map(|virtual_host| bytes(view, at, virtual_host))
                 .collect();
             let catch_all =
@@ -111,7 +111,7 @@ pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
         Table::Patched => {
             let mut routes = RouteConfiguration::clone(&view.get(&PatchedTable { name: name.to_owned() }));
             let all = routes.virtual_hosts.len();
-            routes.virtual_hosts.retain(|host| !stands_alone(host));
+            routes.virtual_hosts.retain(|host| !is_separate_resource(host));
             routes.vhds = vhds(routes.virtual_hosts.len() < all);
             encode(&routes)
         }
@@ -128,14 +128,14 @@ pub(super) fn names(view: &View<'_>, routes: &str) -> Vec<ResourceName> {
             table
                 .virtual_hosts
                 .iter()
-                .filter(|virtual_host| !takes_any(virtual_host))
+                .filter(|virtual_host| !matches_any_host(virtual_host))
                 .map(|virtual_host| full(&virtual_host.name))
                 .collect()
         }
         Table::Gateway => gateway::names(view, routes).iter().map(|name| full(name)).collect(),
         Table::Patched => {
             let table = view.get(&PatchedTable { name: routes.to_owned() });
-            table.virtual_hosts.iter().filter(|host| stands_alone(host)).map(|host| full(&host.name)).collect()
+            table.virtual_hosts.iter().filter(|host| is_separate_resource(host)).map(|host| full(&host.name)).collect()
         }
     }
 }
@@ -217,12 +217,12 @@ fn bytes(view: &View<'_>, at: OutboundPort, virtual_host: &PlannedVirtualHost) -
 }
 
 /// Whether a virtual host matches any host.
-fn takes_any(virtual_host: &PlannedVirtualHost) -> bool {
+fn matches_any_host(virtual_host: &PlannedVirtualHost) -> bool {
     virtual_host.host.as_str() == "*"
 }
 
 /// Whether a virtual host can be a separate resource: its name must be the last part of the resource's.
-fn stands_alone(host: &VirtualHost) -> bool {
+fn is_separate_resource(host: &VirtualHost) -> bool {
     !host.name.is_empty() && !host.name.contains('/') && !host.domains.iter().any(|domain| domain == "*")
 }
 
@@ -232,7 +232,7 @@ impl Query for NamedVirtualHost {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         view.get(&VirtualHostSet { at: self.at })
             .find(&self.name)
-            .filter(|virtual_host| !takes_any(virtual_host))
+            .filter(|virtual_host| !matches_any_host(virtual_host))
             .cloned()
     }
 }
@@ -250,6 +250,11 @@ impl Query for PatchedHost {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let table = view.get(&PatchedTable { name: self.routes.clone() });
-        table.virtual_hosts.iter().find(|host| host.name == self.name).filter(|host| stands_alone(host)).cloned()
+        table
+            .virtual_hosts
+            .iter()
+            .find(|host| host.name == self.name)
+            .filter(|host| is_separate_resource(host))
+            .cloned()
     }
 }

@@ -77,7 +77,7 @@ impl Query for ServiceIndex {
         hosts.sort_unstable_by(|a, b| a.hostname.cmp(&b.hostname).then_with(|| a.namespace.cmp(&b.namespace)));
         hosts.dedup();
         let colliding = hosts.chunk_by(|a, b| a.hostname == b.hostname).filter(|group| group.len() > 1).flatten();
-        let mattering = mattering(&found, colliding.copied());
+        let mattering = distinguished_namespaces(&found, colliding.copied());
         found.sort_by(IndexedService::by_age);
         Services { services: found, mattering }
     }
@@ -97,7 +97,7 @@ impl Query for HostIndex {
         }
         let keys: BTreeSet<ServiceKey> = found.iter().map(|service| service.key.clone()).collect();
         let colliding = if keys.len() > 1 { keys.iter().collect() } else { Vec::new() };
-        let mattering = mattering(&found, colliding.into_iter());
+        let mattering = distinguished_namespaces(&found, colliding.into_iter());
         found.sort_by(IndexedService::by_age);
         Services { services: found, mattering }
     }
@@ -117,7 +117,10 @@ fn indexed(service: &Service, nth: usize, default: &[String]) -> IndexedService 
 
 /// The namespaces that these services distinguish: those that some are exported to, and those with a conflicting host
 /// of their own.
-fn mattering<'a>(services: &[IndexedService], colliding: impl Iterator<Item = &'a ServiceKey>) -> Vec<Namespace> {
+fn distinguished_namespaces<'a>(
+    services: &[IndexedService],
+    colliding: impl Iterator<Item = &'a ServiceKey>,
+) -> Vec<Namespace> {
     let mut namespaces: BTreeSet<Namespace> = colliding.map(|key| key.namespace.clone()).collect();
     for service in services {
         match &service.export_to {

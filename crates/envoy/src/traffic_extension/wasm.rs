@@ -33,9 +33,9 @@ const DOCKER: (&str, &str) = ("kubernetes.io/dockerconfigjson", ".dockerconfigjs
 
 /// Whether the proxy has a verified identity: only then may it get credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct IsProven;
+struct HasVerifiedIdentity;
 
-impl Query for IsProven {
+impl Query for HasVerifiedIdentity {
     type Value = bool;
 
     fn compute(&self, view: &View<'_>) -> bool {
@@ -43,7 +43,7 @@ impl Query for IsProven {
     }
 }
 
-impl ProxyQuery for IsProven {}
+impl ProxyQuery for HasVerifiedIdentity {}
 
 /// The module of an extension, by the name that listeners reference.
 pub(crate) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
@@ -61,7 +61,7 @@ pub(crate) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
 /// The credentials in the Secret that an extension references, which is in its own namespace.
 fn credentials(view: &View<'_>, extension: &Extension, wasm: &WasmConfig) -> Option<String> {
     let name = wasm.image_pull_secret.rsplit('/').next().filter(|name| !name.is_empty())?;
-    if !*view.derived(&IsProven) {
+    if !*view.derived(&HasVerifiedIdentity) {
         return None;
     }
     let secret = view.object::<Secret>(&NamespacedName::new(extension.namespace.as_str(), name))?;

@@ -160,6 +160,6 @@ async fn bytes_count_as_activity_until_only_requests_do() {
         server.write_all(b"x").await.unwrap();
         assert_eq!(activity.last() > 0, counts);
     }
-    activity.asked();
-    assert!(activity.last() > 0 && activity.is_asked());
+    activity.record_request();
+    assert!(activity.last() > 0 && activity.has_request());
 }

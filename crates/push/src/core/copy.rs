@@ -39,7 +39,7 @@ impl Core {
             looked: self.looked,
             marked_shown: self.marked_shown.clone(),
             marked_watched: self.marked_watched.clone(),
-            strays: self.strays.clone(),
+            dropped_subscriptions: self.dropped_subscriptions.clone(),
             unanswered: self.unanswered.clone(),
             failing: self.failing.clone(),
             computed: self.computed,

@@ -86,7 +86,7 @@ impl Core {
         under_way.into_iter().for_each(|id| self.open(id));
         let (_, node) = self.gates.pop_first()?;
         self.settling.push(node);
-        let proxy = self.shown_to(node);
+        let proxy = self.matching_subscriber(node);
         Some(Gate { node, proxy })
     }
 
@@ -106,7 +106,7 @@ impl Core {
     }
 
     /// Closes a gate that is up to date with an equal value: its dependents are not marked because of it.
-    pub(crate) fn stay_shut(&mut self, id: NodeId) {
+    pub(crate) fn close_unchanged(&mut self, id: NodeId) {
         if let Some(node) = self.nodes.get_mut(&id).filter(|node| node.gated) {
             node.gated = false;
             self.gates.remove(&(node.height, id));
@@ -124,7 +124,7 @@ impl Core {
     }
 
     /// A subscriber of a dependent of this result whose answers match it.
-    fn shown_to(&mut self, id: NodeId) -> Option<u64> {
+    fn matching_subscriber(&mut self, id: NodeId) -> Option<u64> {
         let query = self.nodes.get(&id)?.query;
         let mut seen = KeyedSet::default();
         let mut todo = vec![id];

@@ -103,18 +103,18 @@ impl Phase {
 }
 
 /// Whether a table has grown enough since the last sweep that another pays off.
-fn outgrew(now: usize, swept: usize) -> bool {
+fn has_outgrown(now: usize, swept: usize) -> bool {
     now > 2 * swept + 4096
 }
 
 impl Core {
     /// Whether enough was dropped or orphaned that a sweep pays off.
-    pub(crate) fn wants_sweep(&self) -> bool {
+    pub(crate) fn needs_sweep(&self) -> bool {
         self.sweeping.is_none()
-            && (outgrew(self.nodes.len(), self.swept.results)
-                || outgrew(self.fact_count(), self.swept.facts)
-                || outgrew(self.value_ids.len(), self.swept.values)
-                || outgrew(self.queries.len() - self.free_queries.len(), self.swept.queries)
+            && (has_outgrown(self.nodes.len(), self.swept.results)
+                || has_outgrown(self.fact_count(), self.swept.facts)
+                || has_outgrown(self.value_ids.len(), self.swept.values)
+                || has_outgrown(self.queries.len() - self.free_queries.len(), self.swept.queries)
                 || self.loose_edges > 8 * self.nodes.len() + 65_536)
     }
 
@@ -152,7 +152,7 @@ impl Core {
 
     /// Continues the sweep in progress while `may_go_on` returns true; returns true when it is complete. Must not run inside a
     /// computation.
-    pub(crate) fn sweep_on(&mut self, mut may_go_on: impl FnMut() -> bool) -> bool {
+    pub(crate) fn continue_sweep(&mut self, mut may_go_on: impl FnMut() -> bool) -> bool {
         let Some(mut sweep) = self.sweeping.take() else { return true };
         let begun = Instant::now();
         let mut steps = 0;
@@ -167,7 +167,7 @@ impl Core {
                 }
             }
         }
-        self.give_room_back();
+        self.shrink_tables();
         self.swept = Swept {
             results: self.nodes.len(),
             facts: self.fact_count(),
@@ -182,9 +182,9 @@ impl Core {
     /// only such results used.
     #[cfg(test)]
     pub(crate) fn sweep(&mut self) {
-        self.sweep_on(|| true);
+        self.continue_sweep(|| true);
         self.begin_sweep();
-        self.sweep_on(|| true);
+        self.continue_sweep(|| true);
     }
 
     /// Executes the next step and returns the number of steps that it counts for; `None` at the end.

@@ -113,7 +113,7 @@ impl Query for NamesOf {
             return if further.is_empty() { (**known).clone() } else { update(known, &further, &BTreeSet::new()) };
         }
         let names = view.translator().names(self.kind, view);
-        match view.translator().kept_names(self.kind, view) {
+        match view.translator().further_names(self.kind, view) {
             None => sort_and_cut(&names),
             Some(kept) if names.is_empty() => (**kept.runs()).clone(),
             Some(kept) => sort_and_cut(kept.runs().iter().flat_map(Run::names).chain(&names)),
@@ -227,8 +227,8 @@ impl CollectionOf {
 
 /// The requested names.
 fn named(view: &View<'_>, kind: ResourceType, interest: &Interest) -> Runs {
-    match view.translator().meant(kind, &interest.names, view) {
-        Some(meant) => sort_and_cut(&meant),
+    match view.translator().referenced_names(kind, &interest.names, view) {
+        Some(names) => sort_and_cut(&names),
         None => cut(&*interest.names),
     }
 }

@@ -18,7 +18,7 @@ impl Engine {
             translator: self.translator.clone(),
             sinks: KeyedMap::default(),
             next_proxy: self.next_proxy,
-            told: BTreeSet::new(),
+            published_to: BTreeSet::new(),
             compared: None,
             published: None,
         }

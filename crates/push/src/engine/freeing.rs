@@ -6,7 +6,7 @@ use super::Engine;
 
 /// Number of time checks after which a sweep is interrupted after each operation of the engine: about half a
 /// millisecond.
-const SWEEP_LOOKS: u32 = 8;
+const SWEEP_TIME_CHECKS: u32 = 8;
 
 impl Engine {
     /// Whether subscriptions have ended or changed since the last sweep, so that results may be unused.
@@ -16,7 +16,7 @@ impl Engine {
     }
 
     /// Begins a sweep of unused results, unless one is in progress. The cost is proportional to the results;
-    /// [`Engine::sweep_on`] does the work.
+    /// [`Engine::continue_sweep`] does the work.
     pub fn begin_sweep(&mut self) {
         self.core.get_mut().begin_sweep();
     }
@@ -29,8 +29,8 @@ impl Engine {
 
     /// Continues the sweep while `may_go_on` returns true, checked about every tenth of a millisecond; returns true
     /// when it is complete.
-    pub fn sweep_on(&mut self, may_go_on: impl FnMut() -> bool) -> bool {
-        self.core.get_mut().sweep_on(may_go_on)
+    pub fn continue_sweep(&mut self, may_go_on: impl FnMut() -> bool) -> bool {
+        self.core.get_mut().continue_sweep(may_go_on)
     }
 
     /// Duration of the last sweep.
@@ -42,11 +42,11 @@ impl Engine {
     /// Frees unused results periodically, in small slices.
     pub(super) fn sweep_if_due(&mut self) {
         let core = self.core.get_mut();
-        if core.wants_sweep() {
+        if core.needs_sweep() {
             core.begin_sweep();
         }
-        let mut looks = SWEEP_LOOKS;
-        core.sweep_on(|| {
+        let mut looks = SWEEP_TIME_CHECKS;
+        core.continue_sweep(|| {
             looks -= 1;
             looks > 0
         });

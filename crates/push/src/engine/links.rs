@@ -9,7 +9,7 @@ impl Engine {
     /// Links a subscription to its node.
     pub(super) fn show(&mut self, proxy: u64, kind: ResourceType, shown: PublishedState) {
         let core = self.core.get_mut();
-        core.strays.remove(&(proxy, kind));
+        core.dropped_subscriptions.remove(&(proxy, kind));
         Self::link(core, proxy, kind, shown.node);
         if let Some(state) = core.proxies.get_mut(&proxy) {
             state.shown.insert(kind, shown);
@@ -33,7 +33,7 @@ impl Engine {
     }
 
     /// Unlinks an ending subscription from a node, which may then be unused.
-    pub(super) fn leave(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
+    pub(super) fn unlink_ended(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
         Self::unlink(core, proxy, kind, node);
         core.has_orphans |= core.nodes.get(&node).is_some_and(|node| node.rare().subscribers.is_empty());
     }

@@ -41,13 +41,13 @@ impl Engine {
         let query = self.resource_query(id, kind, name);
         let Ok(node) = self.view(id.0).node_of(query) else { return Vec::new() };
         let core = self.core.borrow();
-        let (mut seen, mut told) = (KeyedSet::default(), KeyedSet::default());
+        let (mut seen, mut reported) = (KeyedSet::default(), KeyedSet::default());
         let mut facts = Vec::new();
         // A stack: the first dependency read is on top.
         let mut todo = vec![Dep::Node(node)];
         while let Some(dep) = todo.pop() {
             match dep {
-                Dep::Fact(fact) if told.insert(fact.0) => {
+                Dep::Fact(fact) if reported.insert(fact.0) => {
                     facts.extend(core.facts.get(fact.0).map(|fact| fact.key.clone()));
                 }
                 Dep::Node(id) if seen.insert(id) => {

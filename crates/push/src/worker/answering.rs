@@ -10,11 +10,11 @@ use crate::observer::Event;
 
 impl Worker {
     /// Removes ended streams.
-    pub(super) fn forget_gone(&mut self) {
-        for id in self.gone.take() {
+    pub(super) fn remove_ended_streams(&mut self) {
+        for id in self.ended_streams.take() {
             self.queue.disconnect(id);
             self.engine.disconnect(id);
-            self.tell(|_| Event::Gone(id));
+            self.notify(|_| Event::Gone(id));
         }
     }
 
@@ -45,7 +45,7 @@ impl Worker {
             Some(interest) => self.engine.subscribe_in_slices(id, kind, interest, answers, || Instant::now() < until),
         };
         if is_answered {
-            self.tell(|worker| {
+            self.notify(|worker| {
                 let shown = worker.engine.take_published();
                 Event::Subscribed { proxy: id, kind, interest, shown }
             });
@@ -54,15 +54,15 @@ impl Worker {
     }
 
     /// Calls the observer, if there is one.
-    pub(super) fn tell(&mut self, event: impl FnOnce(&mut Self) -> Event) {
+    pub(super) fn notify(&mut self, event: impl FnOnce(&mut Self) -> Event) {
         if let Some(observer) = self.observer.clone() {
             observer.observe(event(self));
         }
     }
 
     /// Calls the observer after changes were applied and published.
-    pub(super) fn tell_applied(&mut self, changes: Vec<Change>) {
-        self.tell(|worker| Event::Applied {
+    pub(super) fn notify_applied(&mut self, changes: Vec<Change>) {
+        self.notify(|worker| Event::Applied {
             changes,
             context: worker.mesh_state.context(),
             before: worker.mesh_state.before(),

@@ -20,13 +20,13 @@ pub(super) struct Arrivals {
 
 impl Arrivals {
     /// Adds changes that were queued at this time.
-    pub(super) fn add(&mut self, came: Instant, changes: &[Change]) {
-        self.first.get_or_insert(came);
+    pub(super) fn add(&mut self, received_at: Instant, changes: &[Change]) {
+        self.first.get_or_insert(received_at);
         for name in changes.iter().filter_map(object_of) {
             if self.objects.len() >= MAX_OBJECTS {
                 return;
             }
-            self.objects.entry(name).or_insert(came);
+            self.objects.entry(name).or_insert(received_at);
         }
     }
 

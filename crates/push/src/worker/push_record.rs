@@ -27,7 +27,7 @@ pub struct PushRecord {
     /// The first changed objects.
     pub objects: Vec<ChangedObject>,
     /// When a source queued the first of its changes; `None` if there was none.
-    pub came: Option<Instant>,
+    pub received_at: Option<Instant>,
     /// When the thread began to work on it.
     pub began: Instant,
     /// Time from the start until the snapshot was in force; part of `took`.
@@ -46,7 +46,7 @@ pub struct ChangedObject {
     /// The generation in force after the push; `None` if the object was removed.
     pub generation: Option<i64>,
     /// When a source queued its first change in the push, if known.
-    pub came: Option<Instant>,
+    pub received_at: Option<Instant>,
 }
 
 /// The first changed objects of a push.
@@ -60,6 +60,7 @@ pub(super) fn objects_of(context: &PushContext, changed: &[FactKey], arrivals: &
         if let FactKey::Object(name) | FactKey::Rollout(name) = fact { Some(name.clone()) } else { None }
     };
     let objects: BTreeSet<ObjectRef> = changed.iter().filter_map(object).collect();
-    let told = |name: ObjectRef| ChangedObject { generation: generation(&name), came: arrivals.of(&name), name };
-    objects.into_iter().take(REMEMBERED_OBJECTS).map(told).collect()
+    let changed_object =
+        |name: ObjectRef| ChangedObject { generation: generation(&name), received_at: arrivals.of(&name), name };
+    objects.into_iter().take(REMEMBERED_OBJECTS).map(changed_object).collect()
 }

@@ -129,7 +129,7 @@ async fn streams_that_end_while_the_thread_is_busy_take_no_threads_and_are_forgo
     release.send(()).unwrap();
     busy.join_next().await.unwrap().unwrap();
     until(&push, |inspect| inspect.engine.sizes().proxies == 0).await;
-    assert!(push.gone.take().is_empty());
+    assert!(push.ended_streams.take().is_empty());
 }
 
 #[tokio::test]

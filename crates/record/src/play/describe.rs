@@ -16,7 +16,7 @@ use crate::report::{Difference, MAX_NAMES, PlayedPush};
 
 impl State {
     /// What a group of proxies was pushed, where this is what each had before.
-    pub(super) fn told(
+    pub(super) fn played_push(
         &self,
         group: &PushGroup,
         before: &BTreeMap<(u64, ResourceType), Option<Arc<Collection>>>,
@@ -28,7 +28,7 @@ impl State {
         let resources = Resources::between(old, now.map(|now| &**now));
         let actions: Vec<_> = resources.actions().collect();
         let count = |of: Action| actions.iter().filter(|(_, action)| *action == of).count();
-        let takes_deltas = self.proxies.get(&first).is_some_and(|(_, proxy)| proxy.takes_deltas);
+        let uses_delta = self.proxies.get(&first).is_some_and(|(_, proxy)| proxy.uses_delta);
         PlayedPush {
             r#type: group.r#type.clone(),
             proxies: numbers(&group.proxies).count(),
@@ -38,7 +38,7 @@ impl State {
             changed: count(Action::Changed),
             removed: count(Action::Removed),
             touched: actions.iter().take(MAX_NAMES).map(|(name, _)| name.to_string()).collect(),
-            bytes: if takes_deltas { resources.delta_bytes } else { resources.state_bytes },
+            bytes: if uses_delta { resources.delta_bytes } else { resources.state_bytes },
             digest: group.digest.clone(),
         }
     }

@@ -130,7 +130,7 @@ fn of_remote_clusters_services_count_and_in_the_same_network_workloads() {
         let mut index = AddressIndex::default();
         let change = index.apply(&Objects::default(), &objects, &changed, &scope(&cluster, coverage));
         assert_eq!(names(&change.added), expected, "{coverage:?}");
-        assert!(index.brings(&ResourceName::new(web)) && !index.brings(&ResourceName::new(pod)));
+        assert!(index.has_name(&ResourceName::new(web)) && !index.has_name(&ResourceName::new(pod)));
         let emptied = index.apply(&objects, &Objects::default(), &changed, &scope(&cluster, coverage));
         assert_eq!((names(&emptied.removed), emptied.keys), (expected, change.keys));
     }

@@ -112,7 +112,7 @@ impl Aggregate {
         let mut declared = all().filter(|service| service.registry == Origin::Kubernetes);
         let merged = declared.next().map(|first| {
             let mut merged = Service::clone(first);
-            declared.for_each(|other| merged.take_in(other));
+            declared.for_each(|other| merged.merge_with(other));
             Arc::new(merged)
         });
         let others = all().filter(|service| service.registry != Origin::Kubernetes).cloned();
@@ -196,7 +196,7 @@ impl Aggregate {
 
 impl Service {
     /// Merges the service of the same host in another cluster.
-    fn take_in(&mut self, other: &Self) {
+    fn merge_with(&mut self, other: &Self) {
         let own = self.cluster_vips.iter();
         let new = other.cluster_vips.iter();
         let new = new.filter(|(cluster, vips)| !vips.is_empty() && self.cluster_vips.get(*cluster).is_none());

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::work::Work;
 use super::{Others, Outcome, Registry};
+use crate::mesh_inputs::service_of_cluster_set;
 use crate::model::{Discoverability, Endpoint, Service, ServiceKey};
-use crate::world::service_of_cluster_set;
 use navarch_api::cluster_settings::McsMode;
 use navarch_api::named_table::HasName;
 use navarch_api::object::NamespacedName;
@@ -17,29 +17,29 @@ use navarch_store::Objects;
 impl Registry {
     /// The clusters in which the endpoints of a Service are visible under its own host.
     pub(super) fn discoverability(&self, objects: &Objects, service: &NamespacedName) -> Discoverability {
-        let is_there = self.services.get(service).is_some();
-        match self.world.settings.clusters.mcs {
+        let exists = self.services.get(service).is_some();
+        match self.mesh_inputs.settings.clusters.mcs {
             McsMode::Off => Discoverability::Mesh,
             McsMode::ClusterLocal => Discoverability::OwnCluster,
-            McsMode::Exports | McsMode::Hosts => exported(objects, service, is_there),
+            McsMode::Exports | McsMode::Hosts => exported(objects, service, exists),
         }
     }
 
     /// Queues the Services of changed ServiceExports.
     pub(super) fn update_exports(&self, work: &mut Work) {
-        if self.world.settings.clusters.mcs == McsMode::Off {
+        if self.mesh_inputs.settings.clusters.mcs == McsMode::Off {
             return;
         }
         for name in &work.exports {
             work.slices.extend(self.slices.of_service(name).into_iter().map(|slice| slice.name().clone()));
-            work.endpoints.extend(self.world.cluster_set_key(name));
+            work.endpoints.extend(self.mesh_inputs.cluster_set_key(name));
         }
     }
 
     /// The endpoints of this cluster under a host in `clusterset.local`; none for other hosts. They are visible in other
     /// clusters only if this one has the service, imported, and exports it.
     pub(super) fn cluster_set_endpoints(&self, objects: &Objects, key: &ServiceKey) -> Vec<Arc<Endpoint>> {
-        if self.world.settings.clusters.mcs < McsMode::Hosts {
+        if self.mesh_inputs.settings.clusters.mcs < McsMode::Hosts {
             return Vec::new();
         }
         let Some(name) = service_of_cluster_set(key) else { return Vec::new() };
@@ -76,7 +76,7 @@ impl Registry {
             if self.imports.get(name) == new.as_ref() {
                 continue;
             }
-            let key = self.world.cluster_set_key(name);
+            let key = self.mesh_inputs.cluster_set_key(name);
             work.keys.extend(key.clone());
             work.endpoints.extend(key);
             if let Some(selector) = self.services.get(name).and_then(|state| state.selector()) {
@@ -98,11 +98,11 @@ impl Registry {
         name: &NamespacedName,
         real: impl Fn(&NamespacedName) -> Option<Arc<Service>>,
     ) -> Option<Arc<Service>> {
-        let key = self.world.cluster_set_key(name)?;
+        let key = self.mesh_inputs.cluster_set_key(name)?;
         let import = objects.service_imports.get(name)?;
         let addresses: Vec<Arc<str>> = import.spec.addresses().into_iter().map(Arc::from).collect();
         let default_address = addresses.first()?.clone();
-        let vips: SmallMap<_, _> = [(self.world.settings.cluster_id.clone(), addresses)].into_iter().collect();
+        let vips: SmallMap<_, _> = [(self.mesh_inputs.settings.cluster_id.clone(), addresses)].into_iter().collect();
         let real = real(name)?;
         // Aliases refer to the host of the Service, not to the one in `clusterset.local`.
         let aliases = Default::default();
@@ -111,8 +111,8 @@ impl Registry {
 }
 
 /// The clusters in which endpoints are visible: all, if the service exists and is exported.
-fn exported(objects: &Objects, name: &NamespacedName, is_there: bool) -> Discoverability {
-    match is_there && objects.service_exports.get(name).is_some() {
+fn exported(objects: &Objects, name: &NamespacedName, exists: bool) -> Discoverability {
+    match exists && objects.service_exports.get(name).is_some() {
         true => Discoverability::Mesh,
         false => Discoverability::OwnCluster,
     }

@@ -16,7 +16,7 @@ use navarch_store::Objects;
 type Shared = Option<Arc<ServiceEndpoints>>;
 
 /// Whether both are the same allocation, or both are `None`.
-fn is_one(a: Option<&Arc<ServiceEndpoints>>, b: Option<&Arc<ServiceEndpoints>>) -> bool {
+fn is_same_allocation(a: Option<&Arc<ServiceEndpoints>>, b: Option<&Arc<ServiceEndpoints>>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) => Arc::ptr_eq(a, b),
         (a, b) => a.is_none() && b.is_none(),
@@ -29,11 +29,12 @@ impl Registry {
         // The hosts of a ServiceEntry share their endpoints, before and after: they are compared once.
         let mut equal: Option<(Shared, Shared, bool)> = None;
         for key in &work.endpoints {
-            let new = self.gather(objects, key);
+            let new = self.collect_endpoints(objects, key);
             let old = self.directory.endpoints.get(key);
             let same = match &equal {
                 Some((of_old, of_new, same))
-                    if is_one(of_old.as_ref(), old) && is_one(of_new.as_ref(), new.as_ref()) =>
+                    if is_same_allocation(of_old.as_ref(), old)
+                        && is_same_allocation(of_new.as_ref(), new.as_ref()) =>
                 {
                     *same
                 }
@@ -52,7 +53,7 @@ impl Registry {
     }
 
     /// The endpoints of a service; `None` for none.
-    fn gather(&self, objects: &Objects, key: &ServiceKey) -> Shared {
+    fn collect_endpoints(&self, objects: &Objects, key: &ServiceKey) -> Shared {
         let (services, entries) = (self.services_of(key), self.entries_of(key));
         if let ([], [state]) = (&*services, &*entries)
             && matches!(state.endpoints, EntryEndpoints::Listed(_))
@@ -94,7 +95,7 @@ impl Registry {
     /// The WorkloadEntries that a Kubernetes Service selects, as its endpoints.
     pub(super) fn selected_entries(&self, state: &ServiceState) -> Vec<Arc<Endpoint>> {
         let service = &state.service;
-        let allowed = self.world.settings.services_select_workload_entries;
+        let allowed = self.mesh_inputs.settings.services_select_workload_entries;
         if !allowed || service.selector.is_empty() || service.resolution != Resolution::ClientSideLb {
             return Vec::new();
         }

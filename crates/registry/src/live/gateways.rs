@@ -16,7 +16,7 @@ impl Registry {
         }
         for name in &work.gateways {
             let found = self.services.get(name).map(|state| {
-                let found = gateways_of_service(&state.service, &state.object, objects.nodes.iter(), &self.world);
+                let found = gateways_of_service(&state.service, &state.object, objects.nodes.iter(), &self.mesh_inputs);
                 (found, node_selector(&state.object).is_some())
             });
             match found {
@@ -27,14 +27,15 @@ impl Registry {
             };
         }
         for name in &work.gateway_objects {
-            let found = objects.kubernetes_gateways.get(name).map(|object| gateways_of_object(object, &self.world));
+            let found =
+                objects.kubernetes_gateways.get(name).map(|object| gateways_of_object(object, &self.mesh_inputs));
             match found.filter(|gateways| !gateways.is_empty()) {
                 Some(gateways) => self.gateway_objects.insert(name.clone(), gateways),
                 None => self.gateway_objects.remove(name),
             };
         }
         let all = self.gateways.values().chain(self.gateway_objects.values());
-        let new = gateways_by_network(&self.world.networks, all);
+        let new = gateways_by_network(&self.mesh_inputs.networks, all);
         if new != self.directory.network_gateways {
             self.directory.network_gateways = new;
             change.network_gateways = true;

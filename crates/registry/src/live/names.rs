@@ -61,7 +61,7 @@ impl Registry {
         if work.aliases {
             self.update_aliases(work);
         }
-        if work.allocation && !self.world.settings.ip_autoallocate {
+        if work.allocation && !self.mesh_inputs.settings.ip_autoallocate {
             self.update_allocation(work);
         }
         for key in std::mem::take(&mut work.keys) {
@@ -88,13 +88,13 @@ impl Registry {
         services.extend(self.imported(key));
         services.extend(self.entries_of(key).into_iter().flat_map(|state| state.services.of(&key.hostname)));
         services.sort_by_key(|service| (service.registry, service.created));
-        services.into_iter().map(|service| self.dress(service)).collect()
+        services.into_iter().map(|service| self.with_addresses(service)).collect()
     }
 
     /// A service with its aliases and its allocated address.
-    fn dress(&self, service: &Arc<Service>) -> Arc<Service> {
+    fn with_addresses(&self, service: &Arc<Service>) -> Arc<Service> {
         let aliases = self.names.aliases.get(&service.key.hostname);
-        let allocated = self.names.allocated.get(&service.key).filter(|_| service.wants_address());
+        let allocated = self.names.allocated.get(&service.key).filter(|_| service.needs_address());
         if aliases.is_none() && allocated.is_none() {
             return service.clone();
         }
@@ -146,7 +146,7 @@ impl Registry {
     fn update_allocation(&mut self, work: &mut Work) {
         let services = self.service_entries.iter().flat_map(|state| state.services.all().iter());
         let keys: BTreeSet<&ServiceKey> =
-            services.filter(|service| service.wants_address()).map(|service| &service.key).collect();
+            services.filter(|service| service.needs_address()).map(|service| &service.key).collect();
         let new = allocate(keys);
         let old = std::mem::replace(&mut self.names.allocated, new);
         for key in old.keys().chain(self.names.allocated.keys()) {

@@ -57,7 +57,7 @@ impl Registry {
                     None => continue,
                 },
             };
-            self.reselect_service(&name, number, old.as_ref(), work);
+            self.update_selector(&name, number, old.as_ref(), work);
             let new = self.services.at(number);
             work.aliases |= old.iter().chain(new).any(|state| state.service.resolution == Resolution::Alias);
             match new {
@@ -65,7 +65,7 @@ impl Registry {
                 None => self.names.services.remove(&key, number),
             }
             work.endpoints.insert(key.clone());
-            work.endpoints.extend(self.world.cluster_set_key(&name));
+            work.endpoints.extend(self.mesh_inputs.cluster_set_key(&name));
             work.keys.insert(key);
             work.gateways.insert(name);
         }
@@ -74,13 +74,13 @@ impl Registry {
     /// Builds the state of a Kubernetes Service.
     fn service_state(&self, object: &Arc<Object<Declared>>, objects: &Objects) -> ServiceState {
         let namespace = namespace_meta(objects, &object.meta.key.namespace);
-        let service = convert_service(object, namespace, &self.world);
-        let rules = SliceRules::new(&service, &object.spec, &self.world);
+        let service = convert_service(object, namespace, &self.mesh_inputs);
+        let rules = SliceRules::new(&service, &object.spec, &self.mesh_inputs);
         ServiceState { object: object.clone(), service: Arc::new(service), rules }
     }
 
     /// Updates the selector of a Kubernetes Service, and queues the workloads that it selected before or selects now.
-    fn reselect_service(&mut self, name: &NamespacedName, number: u32, old: Option<&ServiceState>, work: &mut Work) {
+    fn update_selector(&mut self, name: &NamespacedName, number: u32, old: Option<&ServiceState>, work: &mut Work) {
         let (was, is) =
             (old.and_then(ServiceState::selector), self.services.at(number).and_then(ServiceState::selector));
         if was != is {
@@ -125,7 +125,7 @@ impl Registry {
                 (old.map_or(&none, |old| &old.services), new.as_ref().map_or(&none, |new| &new.services));
             let changed = after.changed_hosts(before);
             let wants =
-                |services: &EntryServices, host: &Hostname| services.of(host).any(|found| found.wants_address());
+                |services: &EntryServices, host: &Hostname| services.of(host).any(|found| found.needs_address());
             work.allocation |= changed.iter().any(|host| wants(before, host) != wants(after, host));
             let kept: Vec<bool> = changed.iter().map(|host| after.of(host).next().is_some()).collect();
             let number = match new {
@@ -185,7 +185,7 @@ impl Registry {
     /// Builds the state of a ServiceEntry, except for its endpoints.
     fn service_entry_state(&self, object: &Arc<Object<ServiceEntry>>, objects: &Objects) -> ServiceEntryState {
         let namespace = namespace_meta(objects, &object.meta.key.namespace);
-        let services = convert_service_entry(object, namespace, &self.world);
+        let services = convert_service_entry(object, namespace, &self.mesh_inputs);
         let selector = object.spec.workload_selector.as_ref().map(|selector| {
             let labels = selector.labels.iter();
             labels.map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()

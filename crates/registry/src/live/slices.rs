@@ -30,7 +30,7 @@ impl Registry {
                 let service = service_of_slice(slice)?;
                 let rules = self.services.get(&service).map(|state| state.rules);
                 let seen = self.discoverability(objects, &service);
-                let endpoints = endpoints_of_slice(slice, rules, seen, &self.pods, &self.world);
+                let endpoints = endpoints_of_slice(slice, rules, seen, &self.pods, &self.mesh_inputs);
                 let pods = slice.spec.endpoints.iter().filter_map(|endpoint| endpoint.pod.as_ref());
                 let pending = pods.filter(|pod| self.pods.named(pod).is_none()).count();
                 Some(SliceState::new(slice.clone(), endpoints, pending))
@@ -46,7 +46,7 @@ impl Registry {
             }
             for state in old.iter().chain(new) {
                 work.endpoints.insert(self.key_of(&state.service()));
-                work.endpoints.extend(self.world.cluster_set_key(&state.service()));
+                work.endpoints.extend(self.mesh_inputs.cluster_set_key(&state.service()));
                 for address in state.addresses() {
                     work.pod_targets.extend(self.pods.at(address).into_iter().map(|pod| pod.name().clone()));
                 }
@@ -97,14 +97,14 @@ impl Registry {
     fn endpoints_of_entry(&self, state: &ServiceEntryState, others: &Others) -> (EntryEndpoints, usize) {
         let object = &state.object;
         let Some(selector) = &state.selector else {
-            return (declared_endpoints(object, &self.world), 0);
+            return (declared_endpoints(object, &self.mesh_inputs), 0);
         };
         let namespace = &object.meta.key.namespace;
         let mut instances: Vec<Arc<Instance>> = Vec::new();
         for registry in std::iter::once(self).chain(others.values()) {
-            if self.world.settings.service_entries_select_pods {
+            if self.mesh_inputs.settings.service_entries_select_pods {
                 let pods = registry.pods.selected_by_workload(namespace, selector).into_iter();
-                instances.extend(pods.filter_map(|pod| pod.instance(&registry.world)).map(Arc::new));
+                instances.extend(pods.filter_map(|pod| pod.instance(&registry.mesh_inputs)).map(Arc::new));
             }
             instances.extend(registry.entries.selected(namespace, selector).into_iter().cloned());
         }

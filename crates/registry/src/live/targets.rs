@@ -103,7 +103,7 @@ impl Registry {
     /// The targets of WorkloadEntries and endpoints of ServiceEntries at an address.
     fn targets_at<'a>(&'a self, address: IpAddr, listed: &mut ListedEndpoints<'a>) -> TargetsAt {
         let mut entries = Vec::new();
-        let allowed = self.world.settings.services_select_workload_entries;
+        let allowed = self.mesh_inputs.settings.services_select_workload_entries;
         for entry in self.entries.at(address).into_iter().filter(|_| allowed) {
             let states = self.services_selecting(&entry.name.namespace, entry.workload.labels()).into_iter();
             let mut targets: Vec<ServiceTarget> =
@@ -112,7 +112,7 @@ impl Registry {
             entries.push(EntryTargets { entry: entry.name.clone(), targets });
         }
         let (by_service_entry, workloads) = self.targets_by_service_entry(address, listed);
-        let finds = self.world.settings.find_pods_by_address;
+        let finds = self.mesh_inputs.settings.find_pods_by_address;
         let ready = self.pods.at(address).into_iter().filter(|pod| finds && pod.is_ready());
         let pods = ready.map(|pod| pod.name().clone()).collect();
         TargetsAt { entries, by_service_entry, workloads, pods }

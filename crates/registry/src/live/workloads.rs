@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::Registry;
 use super::work::Work;
 use crate::directory::DirectoryChange;
+use crate::mesh_inputs::Role;
 use crate::pod_workload::PodState;
 use crate::workload_entry::{counts, instance_of_entry};
-use crate::world::Role;
 use navarch_api::named_table::HasName;
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
@@ -37,7 +37,7 @@ impl Registry {
             let new = objects.pods.get(&name).and_then(|object| {
                 let node = object.spec.node.as_ref();
                 let node = node.and_then(|node| objects.nodes.get(&NamespacedName::new("", node)));
-                PodState::new(object, node.map(|node| &**node), &self.world, &mut self.texts)
+                PodState::new(object, node.map(|node| &**node), &self.mesh_inputs, &mut self.texts)
             });
             let same = match (self.pods.named(&name), &new) {
                 (Some(old), Some(new)) => old.same(new),
@@ -51,12 +51,12 @@ impl Registry {
             let old = self.pods.put(&name, new);
             let states: Vec<&PodState> = old.iter().chain(self.pods.named(&name)).collect();
             let addresses: Vec<IpAddr> = states.iter().filter_map(|state| state.ip()).collect();
-            if self.world.settings.find_pods_by_address {
+            if self.mesh_inputs.settings.find_pods_by_address {
                 work.addresses.extend(&addresses);
             }
-            work.slices.extend(self.slices.touching(&name, addresses));
+            work.slices.extend(self.slices.candidates(&name, addresses));
             for state in states.into_iter().filter(|state| state.is_ready()) {
-                if self.world.role == Role::Remote {
+                if self.mesh_inputs.role == Role::Remote {
                     work.touched.push(state.workload.clone());
                 }
                 let labels = state.workload.labels();
@@ -71,16 +71,17 @@ impl Registry {
     /// Processes changed WorkloadEntries.
     pub(super) fn update_entries(&mut self, objects: &Objects, work: &mut Work) {
         for name in std::mem::take(&mut work.entries) {
-            let read = self.world.role == Role::Config || self.world.settings.clusters.remote_workload_entries;
+            let read =
+                self.mesh_inputs.role == Role::Config || self.mesh_inputs.settings.clusters.remote_workload_entries;
             let object = objects.workload_entries.get(&name).filter(|_| read);
-            let object = object.filter(|object| counts(object, &self.world.settings));
-            let new = object.map(|object| Arc::new(instance_of_entry(object, &self.world)));
+            let object = object.filter(|object| counts(object, &self.mesh_inputs.settings));
+            let new = object.map(|object| Arc::new(instance_of_entry(object, &self.mesh_inputs)));
             if self.entries.named(&name) == new.as_ref() {
                 continue;
             }
             let old = self.entries.put(&name, new.clone());
             for entry in old.iter().chain(&new) {
-                if self.world.role == Role::Remote {
+                if self.mesh_inputs.role == Role::Remote {
                     work.touched.push(entry.workload.clone());
                 }
                 let labels = entry.workload.labels();
@@ -89,7 +90,7 @@ impl Registry {
                 let services = self.services_selecting(&name.namespace, labels);
                 for state in services {
                     work.endpoints.insert(state.service.key.clone());
-                    work.endpoints.extend(self.world.cluster_set_key(state.name()));
+                    work.endpoints.extend(self.mesh_inputs.cluster_set_key(state.name()));
                 }
                 work.addresses.extend(entry.ip());
             }

@@ -43,7 +43,7 @@ struct Fetched {
     /// The keys, and when they were fetched.
     keys: Option<(JwkSet, Instant)>,
     /// When the last fetch began.
-    asked: Option<Instant>,
+    requested_at: Option<Instant>,
 }
 
 /// The discovery document of an issuer.
@@ -98,8 +98,8 @@ impl Remote {
         if let Some(key) = known {
             return Ok(key.clone());
         }
-        if state.asked.is_none_or(|asked| now - asked >= REFETCH_DELAY) {
-            state.asked = Some(now);
+        if state.requested_at.is_none_or(|requested_at| now - requested_at >= REFETCH_DELAY) {
+            state.requested_at = Some(now);
             match self.fetch().await {
                 Ok(keys) => state.keys = Some((keys, now)),
                 Err(error) => {

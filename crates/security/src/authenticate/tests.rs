@@ -75,10 +75,10 @@ fn unproved(subject: &str, number: usize) -> String {
     format!("{header}.{}.c2ln", part(json!({"sub": subject, "aud": ["istio-ca"], "jti": number})))
 }
 
-/// A gatekeeper that has tokens reviewed.
-fn reviewed(fake: &Arc<Fake>) -> Gatekeeper {
+/// A authenticator that has tokens reviewed.
+fn reviewed(fake: &Arc<Fake>) -> Authenticator {
     let reviews = TokenReviews::new(fake.clone(), vec!["istio-ca".into()]);
-    Gatekeeper::new(Arc::new(Mesh), None, Some(reviews), TrustedNetworks::default())
+    Authenticator::new(Arc::new(Mesh), None, Some(reviews), TrustedNetworks::default())
 }
 
 fn with_token(token: &str) -> HeaderMap {
@@ -99,8 +99,8 @@ fn shown<'a>(peer: &str, headers: &'a HeaderMap) -> Credentials<'a> {
 }
 
 /// The identities of a caller, or why there is none.
-async fn admit(gatekeeper: &Gatekeeper, credentials: Credentials<'_>) -> Result<Vec<String>, String> {
-    let admitted = gatekeeper.admit(credentials).await;
+async fn admit(authenticator: &Authenticator, credentials: Credentials<'_>) -> Result<Vec<String>, String> {
+    let admitted = authenticator.admit(credentials).await;
     admitted
         .map(|caller| caller.identities.iter().map(ToString::to_string).collect())
         .map_err(|unknown| unknown.to_string())
@@ -149,7 +149,7 @@ fn claims(over: Value) -> Value {
 async fn tokens_of_a_configured_issuer_identify_the_caller() {
     let issuer = Issuer { key: KeyPair::generate().unwrap() };
     let jwt = JwtAuthenticator::new(issuer.rule()).unwrap();
-    let gatekeeper = Gatekeeper::new(Arc::new(Mesh), Some(jwt), None, TrustedNetworks::default());
+    let authenticator = Authenticator::new(Arc::new(Mesh), Some(jwt), None, TrustedNetworks::default());
     let other = Issuer { key: KeyPair::generate().unwrap() };
     let good = issuer.token(&claims(json!({})));
     // The payload `null` once brought istiod down (CVE-2022-23635).
@@ -180,7 +180,7 @@ async fn tokens_of_a_configured_issuer_identify_the_caller() {
         ),
     ] {
         let headers = headers(&[("authorization", &format!("Bearer {token}"))]);
-        let found = admit(&gatekeeper, shown("192.0.2.1:5", &headers)).await;
+        let found = admit(&authenticator, shown("192.0.2.1:5", &headers)).await;
         match (&found, expected) {
             (Ok(identities), Ok(identity)) => assert_eq!(identities, &[identity]),
             (Err(reason), Err(part)) => assert!(reason.contains(part), "{reason:?} should hold {part:?}"),
@@ -195,13 +195,13 @@ async fn tokens_of_a_configured_issuer_identify_the_caller() {
 #[tokio::test]
 async fn concurrent_reviews_of_one_token_are_shared() {
     let fake = Arc::new(Fake::default());
-    let gatekeeper = reviewed(&fake);
+    let authenticator = reviewed(&fake);
     let good = unproved("good", 0);
     let good = headers(&[("authorization", &format!("Bearer {good}")), ("clusterid", "Kubernetes")]);
     let (a, b, c) = tokio::join!(
-        admit(&gatekeeper, shown("192.0.2.1:5", &good)),
-        admit(&gatekeeper, shown("192.0.2.2:5", &good)),
-        admit(&gatekeeper, shown("192.0.2.3:5", &good)),
+        admit(&authenticator, shown("192.0.2.1:5", &good)),
+        admit(&authenticator, shown("192.0.2.2:5", &good)),
+        admit(&authenticator, shown("192.0.2.3:5", &good)),
     );
     for found in [a, b, c] {
         assert_eq!(found.unwrap(), ["spiffe://td/ns/shop/sa/web"]);
@@ -209,13 +209,13 @@ async fn concurrent_reviews_of_one_token_are_shared() {
     assert_eq!(fake.asked.load(Ordering::Relaxed), 1);
     let bad = headers(&[("authorization", &format!("bearer {}", unproved("bad", 0)))]);
     for _ in 0..3 {
-        let refused = admit(&gatekeeper, shown("192.0.2.1:5", &bad)).await.unwrap_err();
+        let refused = admit(&authenticator, shown("192.0.2.1:5", &bad)).await.unwrap_err();
         assert_eq!(refused, "token: the API server rejected it");
     }
     assert_eq!(fake.asked.load(Ordering::Relaxed), 2);
     let elsewhere = headers(&[("authorization", &format!("Bearer {}", unproved("good", 0))), ("clusterid", "moon")]);
-    assert!(admit(&gatekeeper, shown("192.0.2.1:5", &elsewhere)).await.unwrap_err().contains("cluster \"moon\""));
-    assert!(admit(&gatekeeper, shown("192.0.2.1:5", &HeaderMap::new())).await.unwrap_err().contains("neither"));
+    assert!(admit(&authenticator, shown("192.0.2.1:5", &elsewhere)).await.unwrap_err().contains("cluster \"moon\""));
+    assert!(admit(&authenticator, shown("192.0.2.1:5", &HeaderMap::new())).await.unwrap_err().contains("neither"));
 }
 
 #[tokio::test]
@@ -225,7 +225,7 @@ async fn tokens_are_reviewed_in_the_cluster_that_the_caller_names() {
     let remotes =
         RemoteServers::new([(moon, east.clone()), (ClusterId::new("home"), ClusterId::new("Kubernetes"))].into());
     remotes.insert(east.clone(), None, TokenReviews::new(there.clone(), vec!["istio-ca".into()]));
-    let gatekeeper = reviewed(&here).with_remotes(remotes.clone());
+    let authenticator = reviewed(&here).with_remotes(remotes.clone());
     let asked = || (here.asked.load(Ordering::Relaxed), there.asked.load(Ordering::Relaxed));
     let of = |cluster: &str| {
         let token = format!("Bearer {}", unproved("good", 0));
@@ -233,23 +233,23 @@ async fn tokens_are_reviewed_in_the_cluster_that_the_caller_names() {
     };
     let of_east = Some(east.clone());
     for (cluster, expected, home) in [("home", (1, 0), &None), ("east", (1, 1), &of_east), ("moon", (1, 1), &of_east)] {
-        let found = admit(&gatekeeper, shown("192.0.2.1:5", &of(cluster))).await.unwrap();
+        let found = admit(&authenticator, shown("192.0.2.1:5", &of(cluster))).await.unwrap();
         assert_eq!((found, asked()), (vec!["spiffe://td/ns/shop/sa/web".to_owned()], expected), "{cluster}");
         // Its pod is one of the cluster whose API server vouches for it.
         let headers = of(cluster);
-        let caller = gatekeeper.admit(shown("192.0.2.1:5", &headers)).await.unwrap();
+        let caller = authenticator.admit(shown("192.0.2.1:5", &headers)).await.unwrap();
         assert_eq!(caller.pod.map(|pod| pod.cluster).as_ref(), Some(home), "{cluster}");
     }
     // Where the cluster is gone, nobody else is asked about its tokens.
     remotes.remove(&east);
-    assert!(admit(&gatekeeper, shown("192.0.2.1:5", &of("moon"))).await.unwrap_err().contains("cluster \"moon\""));
+    assert!(admit(&authenticator, shown("192.0.2.1:5", &of("moon"))).await.unwrap_err().contains("cluster \"moon\""));
     assert_eq!(asked(), (1, 1));
 }
 
 #[tokio::test]
 async fn obviously_invalid_tokens_are_rejected_without_a_token_review() {
     let fake = Arc::new(Fake::default());
-    let gatekeeper = reviewed(&fake);
+    let authenticator = reviewed(&fake);
     let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let claimed = |claims: Value| format!("{}.{}.c2ln", part(json!({"alg": "RS256"})), part(claims));
     for (token, reason) in [
@@ -258,7 +258,7 @@ async fn obviously_invalid_tokens_are_rejected_without_a_token_review() {
         (claimed(json!({"aud": "somebody-else"})), "another audience"),
         ("y".repeat(MAX_TOKEN + 1), "too long"),
     ] {
-        let refused = admit(&gatekeeper, shown("192.0.2.1:5", &with_token(&token))).await.unwrap_err();
+        let refused = admit(&authenticator, shown("192.0.2.1:5", &with_token(&token))).await.unwrap_err();
         assert!(refused.contains(reason), "{refused}");
     }
     assert_eq!(fake.asked.load(Ordering::Relaxed), 0);
@@ -267,18 +267,18 @@ async fn obviously_invalid_tokens_are_rejected_without_a_token_review() {
 #[tokio::test]
 async fn token_floods_are_limited_and_do_not_delay_others() {
     let fake = Arc::new(Fake { silent: true.into(), ..Fake::default() });
-    let gatekeeper = reviewed(&fake);
+    let authenticator = reviewed(&fake);
     let mut flood = tokio::task::JoinSet::new();
     for number in 0..20_000 {
-        let gatekeeper = gatekeeper.clone();
+        let authenticator = authenticator.clone();
         flood.spawn(async move {
             let headers = with_token(&unproved("bad", number));
-            admit(&gatekeeper, shown("192.0.2.1:5", &headers)).await.unwrap_err()
+            admit(&authenticator, shown("192.0.2.1:5", &headers)).await.unwrap_err()
         });
     }
     tokio::task::yield_now().await;
     let good = with_token(&unproved("good", 0));
-    admit(&gatekeeper, shown("192.0.2.2:5", &good)).await.unwrap();
+    admit(&authenticator, shown("192.0.2.2:5", &good)).await.unwrap();
     fake.silent.store(false, Ordering::Relaxed);
     let mut reasons: Vec<String> = flood.join_all().await;
     reasons.sort();
@@ -296,9 +296,9 @@ async fn token_floods_are_limited_and_do_not_delay_others() {
     assert!(asked < 500, "{asked} of 20000 were asked about");
     let other = with_token(&unproved("good", 1));
     // Who is known stays known, and who stops is heard again.
-    assert!(admit(&gatekeeper, shown("192.0.2.1:5", &good)).await.is_ok());
+    assert!(admit(&authenticator, shown("192.0.2.1:5", &good)).await.is_ok());
     let is_heard = async {
-        while let Err(reason) = admit(&gatekeeper, shown("192.0.2.1:5", &other)).await {
+        while let Err(reason) = admit(&authenticator, shown("192.0.2.1:5", &other)).await {
             assert!(reason.contains("were rejected"), "{reason}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -309,19 +309,22 @@ async fn token_floods_are_limited_and_do_not_delay_others() {
 #[tokio::test]
 async fn xfcc_is_accepted_only_from_trusted_gateways() {
     let trusted = TrustedNetworks::parse("10.0.0.0/8, fd00::/16").unwrap();
-    let gatekeeper = Gatekeeper::new(Arc::new(Mesh), None, None, trusted);
+    let authenticator = Authenticator::new(Arc::new(Mesh), None, None, trusted);
     let value = "By=x;URI=spiffe://td/ns/bank/sa/admin,By=y;Subject=\"CN=a,URI=b\";URI=spiffe://td/ns/shop/sa/web";
     let vouched = headers(&[("x-forwarded-client-cert", value)]);
     let web = Ok(vec!["spiffe://td/ns/shop/sa/web".to_owned()]);
-    assert_eq!(admit(&gatekeeper, shown("10.1.2.3:5", &vouched)).await, web);
-    assert_eq!(admit(&gatekeeper, shown("127.0.0.1:5", &vouched)).await, web);
-    assert_eq!(admit(&gatekeeper, shown("[fd00::1]:5", &vouched)).await, web);
-    assert!(admit(&gatekeeper, shown("192.0.2.1:5", &vouched)).await.unwrap_err().contains("not a trusted gateway"));
+    assert_eq!(admit(&authenticator, shown("10.1.2.3:5", &vouched)).await, web);
+    assert_eq!(admit(&authenticator, shown("127.0.0.1:5", &vouched)).await, web);
+    assert_eq!(admit(&authenticator, shown("[fd00::1]:5", &vouched)).await, web);
+    assert!(admit(&authenticator, shown("192.0.2.1:5", &vouched)).await.unwrap_err().contains("not a trusted gateway"));
     let foreign = headers(&[("x-forwarded-client-cert", "URI=spiffe://other/ns/shop/sa/web")]);
     assert!(
-        admit(&gatekeeper, shown("10.1.2.3:5", &foreign)).await.unwrap_err().contains("no identity in trust domain td")
+        admit(&authenticator, shown("10.1.2.3:5", &foreign))
+            .await
+            .unwrap_err()
+            .contains("no identity in trust domain td")
     );
-    let nobody = Gatekeeper::new(Arc::new(Mesh), None, None, TrustedNetworks::default());
+    let nobody = Authenticator::new(Arc::new(Mesh), None, None, TrustedNetworks::default());
     assert!(admit(&nobody, shown("127.0.0.1:5", &vouched)).await.is_err());
     assert_eq!(TrustedNetworks::parse("10.0.0.0/33"), Err("10.0.0.0/33".to_owned()));
 }
@@ -334,7 +337,7 @@ async fn a_certificate_of_this_mesh_or_an_older_name_of_it_counts() {
     let (now, hour) = (std::time::SystemTime::from(jiff::Timestamp::now()), std::time::Duration::from_secs(3600));
     let root = Bundle::self_signed("td", KeyType::P256, hour, now).unwrap();
     let authority = Authority::new(&root, now).unwrap();
-    let gatekeeper = Gatekeeper::new(Arc::new(Mesh), None, None, TrustedNetworks::default());
+    let authenticator = Authenticator::new(Arc::new(Mesh), None, None, TrustedNetworks::default());
     let empty = HeaderMap::new();
     for (identity, allowed) in [
         ("spiffe://td/ns/shop/sa/web", true),
@@ -344,7 +347,7 @@ async fn a_certificate_of_this_mesh_or_an_older_name_of_it_counts() {
         let subject = Subject::Workload(Identity::parse(identity).unwrap());
         let (chain, _) = authority.issue(&subject, hour, now).unwrap();
         let credentials = Credentials { peer: None, certificates: &chain, headers: &empty };
-        assert_eq!(admit(&gatekeeper, credentials).await.is_ok(), allowed, "{identity}");
+        assert_eq!(admit(&authenticator, credentials).await.is_ok(), allowed, "{identity}");
     }
     let subject = Subject::Workload(Identity::parse("spiffe://td/ns/shop/sa/web").unwrap());
     let (chain, _) = authority.issue(&subject, hour, now).unwrap();
@@ -365,7 +368,7 @@ async fn authentication_lasts_until_the_credential_expires() {
     let token = issuer.token(&claims(json!({ "exp": exp })));
     let bearer = headers(&[("authorization", &format!("Bearer {token}"))]);
     let expires = |admitted: Result<Caller, Unknown>| admitted.unwrap().expires.map(jiff::Timestamp::as_second);
-    let by_keys = Gatekeeper::new(
+    let by_keys = Authenticator::new(
         Arc::new(Mesh),
         Some(JwtAuthenticator::new(issuer.rule()).unwrap()),
         None,
@@ -374,7 +377,7 @@ async fn authentication_lasts_until_the_credential_expires() {
     // Clocks may be ten seconds apart.
     assert_eq!(expires(by_keys.admit(shown("192.0.2.1:5", &bearer)).await), Some(exp + 10));
     let reviews = TokenReviews::new(Arc::new(Anybody), vec!["istio-ca".to_owned()]);
-    let by_review = Gatekeeper::new(Arc::new(Mesh), None, Some(reviews), TrustedNetworks::default());
+    let by_review = Authenticator::new(Arc::new(Mesh), None, Some(reviews), TrustedNetworks::default());
     assert_eq!(expires(by_review.admit(shown("192.0.2.1:5", &bearer)).await), Some(exp));
     let mut params = rcgen::CertificateParams::default();
     params.subject_alt_names = vec![rcgen::SanType::URI("spiffe://td/ns/shop/sa/web".try_into().unwrap())];

@@ -26,7 +26,7 @@ use crate::api_server::ApiServer;
 use cache::{CacheLookup, ReviewCache};
 use navarch_api::identity::{Caller, Identity, PodOfCaller};
 use navarch_net::fair_semaphore::FairSemaphore;
-use navarch_net::peer::counted_as;
+use navarch_net::peer::client_key;
 use navarch_net::rate::RateLimit;
 
 /// Timeout of a review.
@@ -110,10 +110,10 @@ impl TokenReviews {
         snapshot: &MeshSnapshot,
     ) -> Result<Caller, String> {
         let expires = claims::check(token, &self.audiences, Timestamp::now())?;
-        let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| counted_as(peer.ip()));
-        let verdict = match self.kept.look(Sha256::digest(token).into(), Instant::now()) {
+        let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| client_key(peer.ip()));
+        let verdict = match self.kept.lookup(Sha256::digest(token).into(), Instant::now()) {
             CacheLookup::Hit(verdict) => verdict,
-            CacheLookup::Miss(asking) => asking.answer(|| self.ask(token, peer)).await?,
+            CacheLookup::Miss(miss) => miss.answer(|| self.review_token(token, peer)).await?,
         };
         match verdict {
             Verdict::Good(account) => {
@@ -126,7 +126,7 @@ impl TokenReviews {
     }
 
     /// Reviews a token that `peer` sent.
-    async fn ask(&self, token: &str, peer: IpAddr) -> Result<Verdict, &'static str> {
+    async fn review_token(&self, token: &str, peer: IpAddr) -> Result<Verdict, &'static str> {
         let allowed = || match self.refused.allows(&peer, Instant::now()) {
             true => Ok(()),
             false => Err("too many tokens from this address were rejected; try again later"),
@@ -138,8 +138,8 @@ impl TokenReviews {
         };
         // Other tokens of this address may have been rejected in the meantime.
         allowed()?;
-        let asked = tokio::time::timeout(REVIEW_TIMEOUT, self.reviewer.review(token, &self.audiences)).await;
-        let verdict = asked.unwrap_or_else(|_| Err("timed out".to_owned())).map_err(|error| {
+        let result = tokio::time::timeout(REVIEW_TIMEOUT, self.reviewer.review(token, &self.audiences)).await;
+        let verdict = result.unwrap_or_else(|_| Err("timed out".to_owned())).map_err(|error| {
             tracing::warn!(error, "failed to review a token");
             "the API server is temporarily unavailable"
         })?;

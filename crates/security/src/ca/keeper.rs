@@ -23,7 +23,7 @@ use super::root_store::{RootStore, RootStoreError};
 use super::rotation::{Missing, Origin, Phase, RootSet, RotationRules};
 use super::{AuthoritySwitch, Bundle, CurrentAuthority, in_force};
 use crate::Clock;
-use begin::Begun;
+use begin::InitialState;
 use commands::PendingCommand;
 use navarch_api::error_chain::chain;
 use navarch_api::file_events::FileEvents;
@@ -107,7 +107,7 @@ pub struct RootKeeper {
     /// When to write this replica's report.
     due_report: Instant,
     /// The proxies without all roots in the last published report.
-    told: Vec<Missing>,
+    reported: Vec<Missing>,
     /// Whether the set was read from its store.
     is_recorded: bool,
     /// Publishes authorities.
@@ -132,11 +132,11 @@ impl std::fmt::Debug for RootKeeper {
 /// # Errors
 /// If there is no usable authority.
 pub async fn start(config: KeeperConfig) -> Result<(RootKeeper, CurrentAuthority, RotationCommands), KeeperError> {
-    let Begun { store, set, version, found, problem } = begin::begin(&config).await?;
+    let InitialState { store, set, version, found, problem } = begin::begin(&config).await?;
     let now = (config.clock)();
     let (switch, current) = in_force(set.authority(now)?);
     let first = RotationStatus::of(&set, &store, &[], problem.as_deref(), &config.rules);
-    let (status, told) = watch::channel(Arc::new(first));
+    let (status, status_receiver) = watch::channel(Arc::new(first));
     let (sender, commands) = mpsc::channel(MAX_PENDING_COMMANDS);
     let mut keeper = RootKeeper {
         store,
@@ -148,7 +148,7 @@ pub async fn start(config: KeeperConfig) -> Result<(RootKeeper, CurrentAuthority
         file_problem: problem,
         due_check: Instant::now() + config.check,
         due_report: Instant::now(),
-        told: Vec::new(),
+        reported: Vec::new(),
         is_recorded: false,
         switch,
         status,
@@ -158,7 +158,7 @@ pub async fn start(config: KeeperConfig) -> Result<(RootKeeper, CurrentAuthority
     if let Err(error) = keeper.announce().await {
         tracing::warn!(problem = chain(&error), "failed to publish this replica's CA state");
     }
-    Ok((keeper, current, RotationCommands::new(sender, told)))
+    Ok((keeper, current, RotationCommands::new(sender, status_receiver)))
 }
 
 impl RootKeeper {
@@ -169,29 +169,29 @@ impl RootKeeper {
         loop {
             tokio::select! {
                 () = files.wait(at_most) => {
-                    self.look(&find_missing).await;
+                    self.reconcile(&find_missing).await;
                     at_most = self.config.look;
                 }
-                Some(asked) = self.commands.recv() => {
-                    self.look(&find_missing).await;
-                    let answer = self.execute(asked.command).await;
-                    self.tell();
+                Some(pending) = self.commands.recv() => {
+                    self.reconcile(&find_missing).await;
+                    let answer = self.execute(pending.command).await;
+                    self.publish_status();
                     // The caller may have been dropped.
-                    drop(asked.answer.send(answer));
+                    drop(pending.answer.send(answer));
                 }
             }
         }
     }
 
     /// Reconciles, and takes the next rotation step.
-    async fn look(&mut self, find_missing: &FindMissing) {
+    async fn reconcile(&mut self, find_missing: &FindMissing) {
         let outcome = self.step(find_missing).await;
         let problem = outcome.err().map(|error| chain(&error));
         if let Some(problem) = problem.as_ref().filter(|problem| self.problem.as_ref() != Some(problem)) {
             tracing::error!(problem, "failed to reconcile the root certificates; keeping the current state");
         }
         self.problem = problem;
-        self.tell();
+        self.publish_status();
     }
 
     /// Reconciles, and takes the next rotation step.
@@ -210,20 +210,20 @@ impl RootKeeper {
                 self.version = None;
                 if self.is_recorded && !matches!(self.store, RootStore::Memory) {
                     tracing::warn!(store = ?self.store, "root rotation record was deleted; writing it again");
-                    self.keep(self.set.clone()).await?;
+                    self.store(self.set.clone()).await?;
                 }
                 Default::default()
             }
         };
-        let mended = if self.is_recorded { self.store.mend(&self.set) } else { Ok(()) };
+        let mended = if self.is_recorded { self.store.repair(&self.set) } else { Ok(()) };
         let now = (self.config.clock)();
         self.read_files(now).await?;
         self.renew(now).await?;
-        if !self.ask_around(find_missing, &reports).await? {
+        if !self.collect_missing(find_missing, &reports).await? {
             return Ok(mended?);
         }
         if let Some(next) = self.set.advance(&self.missing, &self.config.rules, now)? {
-            self.keep(next).await?;
+            self.store(next).await?;
         }
         Ok(mended?)
     }
@@ -240,7 +240,7 @@ impl RootKeeper {
     }
 
     /// Stores a set, and applies it once stored. One of several replicas succeeds; the others read it at their next check.
-    async fn keep(&mut self, set: RootSet) -> Result<(), KeeperError> {
+    async fn store(&mut self, set: RootSet) -> Result<(), KeeperError> {
         // A set that cannot sign must not be stored.
         set.authority((self.config.clock)())?;
         match self.store.save(&set, self.version.as_deref()).await {
@@ -296,7 +296,7 @@ impl RootKeeper {
 
     /// Stores the set that follows from new files. If storing fails, it is retried.
     async fn keep_files(&mut self, next: RootSet, before: Option<Bundle>) -> Result<(), KeeperError> {
-        let kept = self.keep(next.clone()).await;
+        let kept = self.store(next.clone()).await;
         if let Err(error) = &kept
             && next.phase() == Phase::Settled
         {
@@ -319,7 +319,7 @@ impl RootKeeper {
             tracing::info!("root certificate expires soon; distributing the next one");
             let next = (self.config.make)(now)?;
             if let Ok(next) = self.set.begin(next, Origin::SelfSigned, &self.config.rules, now)? {
-                self.keep(next).await?;
+                self.store(next).await?;
             }
         }
         // Not before: a failed write, as with a full disk, is retried at the next check.
@@ -328,13 +328,13 @@ impl RootKeeper {
     }
 
     /// Publishes the status.
-    fn tell(&self) {
+    fn publish_status(&self) {
         let problem = self.problem.as_deref().or(self.file_problem.as_deref());
         let status = RotationStatus::of(&self.set, &self.store, &self.missing, problem, &self.config.rules);
-        self.status.send_if_modified(|told| {
-            let is_new = **told != status;
+        self.status.send_if_modified(|current| {
+            let is_new = **current != status;
             if is_new {
-                *told = Arc::new(status);
+                *current = Arc::new(status);
             }
             is_new
         });

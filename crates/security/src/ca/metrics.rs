@@ -16,7 +16,7 @@ use navarch_api::counter::Count;
 
 /// The remaining time until an expiry, computed at every scrape.
 #[derive(Clone, Debug)]
-struct Left {
+struct RemainingTime {
     /// The expiry, in seconds since 1970.
     ends: Arc<AtomicI64>,
     /// The wall clock.
@@ -55,7 +55,7 @@ pub struct Metrics {
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum RequestOutcome {
     /// A certificate was issued.
     Issued,
     /// The caller has no right to the requested certificate.
@@ -66,11 +66,11 @@ pub(super) enum Fate {
     Unsigned(&'static str),
 }
 
-impl TypedMetric for Left {
+impl TypedMetric for RemainingTime {
     const TYPE: MetricType = MetricType::Gauge;
 }
 
-impl EncodeMetric for Left {
+impl EncodeMetric for RemainingTime {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         let now = jiff::Timestamp::try_from((self.clock)()).map_or(0, jiff::Timestamp::as_second);
         encoder.encode_gauge(&(self.ends.load(Ordering::Relaxed) - now))
@@ -111,29 +111,29 @@ impl Metrics {
         registry.register(name, "Expiry of the signing certificate, in seconds since 1970", m.chain_ends.clone());
         let [root, chain] = m.ends.clone();
         let help = "Seconds until the first root certificate expires";
-        registry.register("citadel_server_root_cert_expiry_seconds", help, Left { ends: root, clock });
+        registry.register("citadel_server_root_cert_expiry_seconds", help, RemainingTime { ends: root, clock });
         let help = "Seconds until the signing certificate expires";
-        registry.register("citadel_server_cert_chain_expiry_seconds", help, Left { ends: chain, clock });
+        registry.register("citadel_server_cert_chain_expiry_seconds", help, RemainingTime { ends: chain, clock });
         m
     }
 
     /// Counts a request.
-    pub fn asked(&self) {
+    pub fn count_request(&self) {
         self.requests.inc();
     }
 
     /// Counts a caller that was not authenticated.
-    pub fn stranger(&self) {
+    pub fn count_unauthenticated(&self) {
         self.strangers.inc();
     }
 
     /// Counts the outcome of a request.
-    pub(super) fn done(&self, fate: Fate) {
+    pub(super) fn done(&self, fate: RequestOutcome) {
         match fate {
-            Fate::Issued => self.issued.inc(),
-            Fate::Stranger => self.strangers.inc(),
-            Fate::Unreadable => self.unreadable.inc(),
-            Fate::Unsigned(error) => self.unsigned.get_or_create(&ErrorLabel { error }).inc(),
+            RequestOutcome::Issued => self.issued.inc(),
+            RequestOutcome::Stranger => self.strangers.inc(),
+            RequestOutcome::Unreadable => self.unreadable.inc(),
+            RequestOutcome::Unsigned(error) => self.unsigned.get_or_create(&ErrorLabel { error }).inc(),
         };
     }
 

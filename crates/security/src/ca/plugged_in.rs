@@ -75,7 +75,7 @@ impl fmt::Debug for PluggedIn {
 }
 
 /// The content of a file; `None` if the file is missing.
-fn read_if_there(path: &Path) -> Result<Option<String>, PluggedInError> {
+fn read_if_exists(path: &Path) -> Result<Option<String>, PluggedInError> {
     match regular_file::read_text(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -114,7 +114,7 @@ impl PluggedIn {
     /// # Errors
     /// If the CA is incomplete or cannot be read.
     pub async fn read(&self) -> Result<Option<Bundle>, PluggedInError> {
-        let in_folder = bundle(|| self.folder.display().to_string(), |name| read_if_there(&self.folder.join(name)));
+        let in_folder = bundle(|| self.folder.display().to_string(), |name| read_if_exists(&self.folder.join(name)));
         let Some(secrets) = &self.secrets else { return in_folder };
         match in_folder {
             Ok(None) => Self::in_secret(secrets).await,

@@ -15,11 +15,11 @@ const MAX_CALLERS: usize = 200_000;
 
 /// The roots that each caller received last. Clones share their state.
 #[derive(Clone, Debug, Default)]
-pub struct Receipts(Arc<Mutex<Handed>>);
+pub struct Receipts(Arc<Mutex<ReceivedRoots>>);
 
 /// The received roots in PEM, by caller.
 #[derive(Debug, Default)]
-struct Handed {
+struct ReceivedRoots {
     callers: BTreeMap<Identity, Callers>,
     /// The identities in order of eviction: those with the most callers last, and of equal ones the one with the oldest caller.
     ranks: BTreeSet<(usize, Reverse<u64>, Identity)>,
@@ -53,7 +53,7 @@ impl Receipts {
     }
 }
 
-impl Handed {
+impl ReceivedRoots {
     /// Records the roots that a caller received, and removes the record of another caller above `most`.
     fn note(&mut self, caller: &Identity, address: IpAddr, roots: &Arc<str>, most: usize) {
         let number = self.next;

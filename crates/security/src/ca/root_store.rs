@@ -9,7 +9,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
 
-use super::rotation::{KeptError, KeptFiles, RootSet};
+use super::rotation::{RootSet, StoredFiles, StoredFilesError};
 use navarch_api::kubernetes::SecretBytes;
 
 /// The name of the Secret with self-signed roots.
@@ -69,7 +69,7 @@ pub enum RootStoreError {
         place: String,
         /// Why.
         #[source]
-        source: KeptError,
+        source: StoredFilesError,
     },
     /// A write conflict with another replica.
     #[error("another replica replaced the roots concurrently")]
@@ -151,11 +151,11 @@ impl RootStore {
     ///
     /// # Errors
     /// If writing fails.
-    pub fn mend(&self, set: &RootSet) -> Result<(), RootStoreError> {
+    pub fn repair(&self, set: &RootSet) -> Result<(), RootStoreError> {
         let unusable = |source| RootStoreError::Unusable { place: "memory".to_owned(), source };
         match self {
             Self::Memory | Self::Secret(..) => Ok(()),
-            Self::Folder(folder) => folder::mend(folder, &set.to_files().map_err(unusable)?),
+            Self::Folder(folder) => folder::repair(folder, &set.to_files().map_err(unusable)?),
         }
     }
 
@@ -202,12 +202,12 @@ fn conflict(error: kube::Error) -> RootStoreError {
 }
 
 /// Files as entries of a Secret.
-fn entries(files: KeptFiles) -> impl Iterator<Item = (String, ByteString)> {
+fn entries(files: StoredFiles) -> impl Iterator<Item = (String, ByteString)> {
     files.into_iter().map(|(name, bytes)| (name, ByteString(bytes.expose().to_vec())))
 }
 
 /// A new Secret with files as entries.
-fn secret_of(name: &str, files: KeptFiles) -> Secret {
+fn secret_of(name: &str, files: StoredFiles) -> Secret {
     Secret {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
         type_: Some(SECRET_TYPE.to_owned()),

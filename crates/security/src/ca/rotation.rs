@@ -10,7 +10,7 @@
 //! This module neither waits nor writes: [`RootSet`] has the trusted and the signing roots, and derives the next set. The
 //! [`keeper`](super::keeper) stores it and advances it step by step.
 
-mod kept;
+mod stored_files;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -21,11 +21,11 @@ use super::bundle::{self, BACKDATE, Bundle, BundleError};
 use super::sign::Authority;
 use navarch_pki::pem;
 
-pub use kept::{KeptError, KeptFiles};
+pub use stored_files::{StoredFiles, StoredFilesError};
 
 /// In the last of this many parts of a root's lifetime, the next root signs even if proxies lack it: those proxies would
 /// soon lose their connections in any case, together with all others.
-const LAST_SHARE: u32 = 100;
+const FORCED_SIGNING_DIVISOR: u32 = 100;
 
 /// Where an authority's certificate comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub struct RootSet {
     /// The CA that signs once all proxies trust it.
     pub(super) next: Option<Next>,
     /// Roots of earlier certificates.
-    pub(super) former: Vec<Former>,
+    pub(super) former: Vec<FormerRoots>,
 }
 
 /// The next CA.
@@ -63,7 +63,7 @@ pub(super) struct Next {
 
 /// Roots that no longer sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Former {
+pub(super) struct FormerRoots {
     pub(super) roots: String,
     /// When the last certificate that they signed has expired.
     pub(super) until: SystemTime,
@@ -134,7 +134,7 @@ fn listed(missing: &[Missing]) -> String {
 impl RootSet {
     /// A set with one CA, which signs and is the only trusted one.
     #[must_use]
-    pub fn settled(signer: Bundle, origin: Origin) -> Self {
+    pub fn single(signer: Bundle, origin: Origin) -> Self {
         Self { signer, origin, next: None, former: Vec::new() }
     }
 
@@ -219,11 +219,11 @@ impl RootSet {
     }
 
     /// The current roots as retired ones.
-    fn as_former(&self, rules: &RotationRules, now: SystemTime) -> Result<Former, BundleError> {
+    fn as_former(&self, rules: &RotationRules, now: SystemTime) -> Result<FormerRoots, BundleError> {
         let (_, ends) = bundle::validity(&self.signer.certificate)?;
         // Certificates that other replicas sign until they read this set count, too. A shorter overlap asserts that they read it sooner.
         let until = ends.min(now + rules.longest + rules.overlap.min(BACKDATE));
-        Ok(Former { roots: self.signer.roots.clone(), until })
+        Ok(FormerRoots { roots: self.signer.roots.clone(), until })
     }
 
     /// The set that follows automatically at a time, given the proxies that lack roots; `None` if this one stays.
@@ -239,7 +239,7 @@ impl RootSet {
         if let Some(next) = &self.next {
             let (begins, ends) = bundle::validity(&self.signer.certificate)?;
             let life = ends.duration_since(begins).unwrap_or_default();
-            let is_urgent = ends.duration_since(now).unwrap_or_default() < life / LAST_SHARE;
+            let is_urgent = ends.duration_since(now).unwrap_or_default() < life / FORCED_SIGNING_DIVISOR;
             let is_known = missing.is_empty() && now >= next.since + rules.overlap;
             return Ok(if is_known || is_urgent { self.switch(rules, now)?.ok() } else { None });
         }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 
 use super::impersonate;
-use super::metrics::{Fate, Metrics};
+use super::metrics::{Metrics, RequestOutcome};
 use super::registration::{Registration, RegistrationError};
 use super::sign::{Lifetimes, SignError, Subject};
 use super::{Authority, CurrentAuthority, Receipts};
@@ -205,16 +205,16 @@ fn unregistered(error: &RegistrationError) -> Status {
 }
 
 /// The metric label of a rejection.
-fn fate(status: &Status) -> Fate {
+fn outcome(status: &Status) -> RequestOutcome {
     let code = status.code();
     if matches!(code, Code::Unauthenticated | Code::ResourceExhausted) {
-        Fate::Stranger
+        RequestOutcome::Stranger
     } else if code == Code::InvalidArgument {
-        Fate::Unreadable
+        RequestOutcome::Unreadable
     } else if code == Code::Unavailable {
-        Fate::Unsigned("CA_ERROR")
+        RequestOutcome::Unsigned("CA_ERROR")
     } else {
-        Fate::Unsigned("CERT_GEN_ERROR")
+        RequestOutcome::Unsigned("CERT_GEN_ERROR")
     }
 }
 
@@ -244,9 +244,9 @@ impl IstioCertificateService for CertificateService {
     ) -> Result<Response<IstioCertificateResponse>, Status> {
         let caller = request.extensions().get::<Caller>().cloned();
         let caller = caller.ok_or_else(|| Status::unauthenticated("the caller is not authenticated"))?;
-        self.metrics.asked();
+        self.metrics.count_request();
         let answer = self.create(&caller, request.remote_addr(), request.get_ref()).await;
-        self.metrics.done(answer.as_ref().err().map_or(Fate::Issued, fate));
+        self.metrics.done(answer.as_ref().err().map_or(RequestOutcome::Issued, outcome));
         match &answer {
             Ok(_) => tracing::debug!(identities = ?caller.identities, "certificate issued"),
             Err(status) => tracing::warn!(identities = ?caller.identities, %status, "certificate request rejected"),

@@ -20,7 +20,7 @@ const SETTLE_TIME: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// How long a deletion is delayed.
-const GRACE: Duration = Duration::from_millis(20);
+const DELETION_DELAY: Duration = Duration::from_millis(20);
 
 /// Delay of a second scan after a structural change, for files that were created in a new directory before it was watched.
 const RESCAN_DELAY: Duration = Duration::from_millis(100);
@@ -88,7 +88,7 @@ impl Agenda {
     }
 
     /// Records whether the tree is watched.
-    pub(crate) fn set_blind(&mut self, blind: bool) {
+    pub(crate) fn set_unwatched(&mut self, blind: bool) {
         self.blind = blind;
     }
 
@@ -111,19 +111,19 @@ impl Agenda {
     }
 
     /// Whether a deletion in this file may be applied. If not, the file is scheduled again.
-    pub(crate) fn may_lose(&mut self, path: &Path, now: Instant) -> bool {
+    pub(crate) fn may_delete(&mut self, path: &Path, now: Instant) -> bool {
         match self.losses.get(path) {
-            Some(since) if now >= *since + GRACE => {
+            Some(since) if now >= *since + DELETION_DELAY => {
                 self.losses.remove(path);
                 true
             }
             Some(since) => {
-                self.files.insert(path.to_owned(), *since + GRACE);
+                self.files.insert(path.to_owned(), *since + DELETION_DELAY);
                 false
             }
             None => {
                 self.losses.insert(path.to_owned(), now);
-                self.files.insert(path.to_owned(), now + GRACE);
+                self.files.insert(path.to_owned(), now + DELETION_DELAY);
                 false
             }
         }
@@ -164,13 +164,13 @@ mod tests {
         let start = Instant::now();
         let mut agenda = Agenda::new(start);
         let path = Path::new("a");
-        assert!(!agenda.may_lose(path, start));
-        assert!(!agenda.may_lose(path, at(start, 10)));
+        assert!(!agenda.may_delete(path, start));
+        assert!(!agenda.may_delete(path, at(start, 10)));
         assert_eq!(agenda.take_due(at(start, 20)).files, [path]);
-        assert!(agenda.may_lose(path, at(start, 20)));
-        assert!(!agenda.may_lose(path, at(start, 21)));
+        assert!(agenda.may_delete(path, at(start, 20)));
+        assert!(!agenda.may_delete(path, at(start, 21)));
         agenda.forget_loss(path);
-        assert!(!agenda.may_lose(path, at(start, 60)));
+        assert!(!agenda.may_delete(path, at(start, 60)));
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
             }
         }
         assert_eq!(walks, [1, 104, 30_104]);
-        agenda.set_blind(true);
+        agenda.set_unwatched(true);
         agenda.note_tree(at(start, 40_000));
         agenda.take_due(at(start, 41_000));
         assert_eq!(agenda.next(), Some(at(start, 42_000)));

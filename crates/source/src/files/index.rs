@@ -41,9 +41,9 @@ pub(super) struct Index {
     /// All definitions of each object.
     claims: BTreeMap<ObjectRef, BTreeSet<Claim>>,
     /// The objects as they were sent.
-    told: BTreeMap<ObjectRef, AnyObject>,
+    published: BTreeMap<ObjectRef, AnyObject>,
     /// The problems as they were sent, by place.
-    told_problems: BTreeMap<Arc<str>, Vec<Problem>>,
+    reported_problems: BTreeMap<Arc<str>, Vec<Problem>>,
     /// Problems of places that are not files, by place.
     other_problems: BTreeMap<Arc<str>, Vec<Problem>>,
     /// Objects whose definitions changed since the last `settle`.
@@ -64,13 +64,13 @@ impl Index {
     }
 
     /// Whether the file was read before.
-    pub(super) fn holds(&self, file: &str) -> bool {
+    pub(super) fn contains(&self, file: &str) -> bool {
         self.files.contains_key(file)
     }
 
     /// Records that a file is missing at the moment, or is back unchanged. While one of two definitions may be about to be removed,
     /// the duplicate is not reported.
-    pub(super) fn set_vanishing(&mut self, file: &str, vanishing: bool) {
+    pub(super) fn set_missing(&mut self, file: &str, vanishing: bool) {
         if let Some(file) = self.files.get_mut(file) {
             file.vanishing = vanishing;
         }
@@ -116,19 +116,19 @@ impl Index {
             let claims = self.claims.get(&reference);
             let files = claims.into_iter().flatten().map(|claim| claim.file.clone());
             self.touched_places.extend(files);
-            let holds = claims.and_then(BTreeSet::first).and_then(|claim| self.object(claim)).cloned();
-            batch.extend(self.tell(reference, holds));
+            let object = claims.and_then(BTreeSet::first).and_then(|claim| self.object(claim)).cloned();
+            batch.extend(self.publish(reference, object));
         }
         for place in std::mem::take(&mut self.touched_places) {
             let problems = self.problems(&place);
-            let told = self.told_problems.get(&place).map_or(&[][..], Vec::as_slice);
-            if problems == told {
+            let reported = self.reported_problems.get(&place).map_or(&[][..], Vec::as_slice);
+            if problems == reported {
                 continue;
             }
             if problems.is_empty() {
-                self.told_problems.remove(&place);
+                self.reported_problems.remove(&place);
             } else {
-                self.told_problems.insert(place.clone(), problems.clone());
+                self.reported_problems.insert(place.clone(), problems.clone());
             }
             batch.push(SourceEvent::Problems { place, problems });
         }
@@ -153,20 +153,20 @@ impl Index {
     }
 
     /// The event for the difference between the sent and the current object, if any.
-    fn tell(&mut self, reference: ObjectRef, holds: Option<AnyObject>) -> Option<SourceEvent> {
-        match (self.told.get(&reference), holds) {
+    fn publish(&mut self, reference: ObjectRef, holds: Option<AnyObject>) -> Option<SourceEvent> {
+        match (self.published.get(&reference), holds) {
             (None, None) => None,
             (None, Some(object)) => {
-                self.told.insert(reference, object.clone());
+                self.published.insert(reference, object.clone());
                 Some(SourceEvent::Added(object))
             }
-            (Some(told), Some(object)) if told.same_content(&object) => None,
+            (Some(published), Some(object)) if published.same_content(&object) => None,
             (Some(_), Some(object)) => {
-                self.told.insert(reference, object.clone());
+                self.published.insert(reference, object.clone());
                 Some(SourceEvent::Updated(object))
             }
             (Some(_), None) => {
-                self.told.remove(&reference);
+                self.published.remove(&reference);
                 Some(SourceEvent::Deleted(reference))
             }
         }

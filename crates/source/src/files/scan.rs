@@ -20,7 +20,7 @@ const MAX_DEPTH: usize = 64;
 
 /// Metadata that distinguishes the versions of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct FileMetadata {
     /// Device and inode: they differ for another file under the same name.
     identity: (u64, u64),
     /// Size in bytes.
@@ -35,7 +35,7 @@ pub(super) struct Stamp {
 #[derive(Debug, Default)]
 pub(super) struct Walk {
     /// The files that may hold objects.
-    pub(super) files: BTreeMap<PathBuf, Stamp>,
+    pub(super) files: BTreeMap<PathBuf, FileMetadata>,
     /// Directories outside the root that contain the targets of links inside.
     pub(super) link_targets: BTreeSet<PathBuf>,
     /// Directories and files that could not be read, with the reason.
@@ -122,7 +122,7 @@ impl Walker {
                 if metadata.is_file() {
                     self.note_link(&path)?;
                 }
-                self.found.files.insert(path.clone(), Stamp::of(&metadata));
+                self.found.files.insert(path.clone(), FileMetadata::of(&metadata));
             }
             Ok(())
         });
@@ -148,12 +148,12 @@ impl Walker {
 }
 
 /// The stamp of a file; `None` if the file does not exist.
-pub(super) fn stamp(path: &Path) -> Option<Stamp> {
-    fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata))
+pub(super) fn stamp(path: &Path) -> Option<FileMetadata> {
+    fs::metadata(path).ok().map(|metadata| FileMetadata::of(&metadata))
 }
 
 /// Reads a file that has the stamp `known_stamp`, and whose bytes hashed to `known` when it was last read.
-pub(super) fn read(path: &Path, known_stamp: Option<Stamp>, known: Option<Hash>) -> Reading {
+pub(super) fn read(path: &Path, known_stamp: Option<FileMetadata>, known: Option<Hash>) -> Reading {
     let Some(format) = format_of(path) else { return Reading::Gone };
     let bytes = match read_bytes(path) {
         Ok(bytes) => bytes,
@@ -182,7 +182,7 @@ pub(crate) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     regular_file::read(path, MAX_FILE_BYTES)
 }
 
-impl Stamp {
+impl FileMetadata {
     /// From the metadata of a file.
     fn of(metadata: &Metadata) -> Self {
         Self {

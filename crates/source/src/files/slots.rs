@@ -91,7 +91,7 @@ impl Contents {
     }
 
     /// Whether an object of `before` is missing now.
-    pub(super) fn loses_of(&self, before: &Self) -> bool {
+    pub(super) fn has_deletions_since(&self, before: &Self) -> bool {
         let held: BTreeSet<_> = self.slots.iter().map(|slot| &slot.reference).collect();
         before.slots.iter().any(|slot| !held.contains(&slot.reference))
     }

@@ -17,7 +17,7 @@ const MAX_FILES: usize = 4096;
 
 /// The events since the last read.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct PendingEvents {
     /// Changed files, with the last signal of each.
     pub(crate) files: BTreeMap<PathBuf, Signal>,
     /// Whether the structure of the tree changed, or events were lost.
@@ -31,14 +31,14 @@ pub(crate) struct News {
 /// Pending events. Bounded, because each file counts once, however many events it has.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    news: Mutex<News>,
+    news: Mutex<PendingEvents>,
     /// Wakes the reader.
     wake: Condvar,
 }
 
 impl Inbox {
     /// Waits for an event or until the given time, and returns the pending events.
-    pub(crate) fn wait(&self, until: Option<Instant>) -> News {
+    pub(crate) fn wait(&self, until: Option<Instant>) -> PendingEvents {
         let mut news = self.news.lock();
         while news.is_empty() {
             match until {
@@ -54,7 +54,7 @@ impl Inbox {
     }
 
     /// Adds to the pending events.
-    pub(crate) fn add(&self, change: impl FnOnce(&mut News)) {
+    pub(crate) fn add(&self, change: impl FnOnce(&mut PendingEvents)) {
         let mut news = self.news.lock();
         change(&mut news);
         if news.files.len() > MAX_FILES {
@@ -65,7 +65,7 @@ impl Inbox {
     }
 }
 
-impl News {
+impl PendingEvents {
     /// Whether there are no events.
     fn is_empty(&self) -> bool {
         self.files.is_empty() && !self.tree && !self.reload && !self.closed
@@ -87,7 +87,7 @@ impl Watch {
         let root_of_events = root.to_owned();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| match event {
             Ok(event) => {
-                let heard: Vec<_> = hear(&root_of_events, &event).collect();
+                let heard: Vec<_> = path_changes(&root_of_events, &event).collect();
                 if !heard.is_empty() {
                     inbox.add(|news| heard.into_iter().for_each(|one| news.note(one)));
                 }
@@ -123,53 +123,53 @@ impl Watch {
 
 /// The meaning of an event.
 #[derive(Debug, PartialEq, Eq)]
-enum Heard {
+enum PathChange {
     /// A file changed.
     File(PathBuf, Signal),
     /// The structure of the tree changed.
     Tree,
 }
 
-impl News {
+impl PendingEvents {
     /// Adds an event.
-    fn note(&mut self, heard: Heard) {
+    fn note(&mut self, heard: PathChange) {
         match heard {
-            Heard::File(path, signal) => {
+            PathChange::File(path, signal) => {
                 self.files.insert(path, signal);
             }
-            Heard::Tree => self.tree = true,
+            PathChange::Tree => self.tree = true,
         }
     }
 }
 
 /// The meaning of an event for a source of files under `root`.
-fn hear<'a>(root: &'a Path, event: &'a Event) -> impl Iterator<Item = Heard> + 'a {
-    let overflow = event.need_rescan().then_some(Heard::Tree);
-    overflow.into_iter().chain(event.paths.iter().filter_map(|path| hear_path(root, path, event.kind)))
+fn path_changes<'a>(root: &'a Path, event: &'a Event) -> impl Iterator<Item = PathChange> + 'a {
+    let overflow = event.need_rescan().then_some(PathChange::Tree);
+    overflow.into_iter().chain(event.paths.iter().filter_map(|path| path_change(root, path, event.kind)))
 }
 
 /// The meaning of an event for one path.
-fn hear_path(root: &Path, path: &Path, kind: EventKind) -> Option<Heard> {
+fn path_change(root: &Path, path: &Path, kind: EventKind) -> Option<PathChange> {
     let signal = signal_of(kind)?;
     let Ok(inside) = path.strip_prefix(root) else {
         // Outside the root: in its parent, where events are ignored, or in the directory of a link's target.
         let beside = root.parent() == path.parent();
-        return (!beside).then_some(Heard::Tree);
+        return (!beside).then_some(PathChange::Tree);
     };
     let is_mount_link =
         is_hidden(path) && path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".."));
     let is_folder = matches!(kind, EventKind::Create(CreateKind::Folder) | EventKind::Remove(RemoveKind::Folder));
     let changes_shape = !matches!(kind, EventKind::Modify(ModifyKind::Data(_)) | EventKind::Access(_));
     if inside.as_os_str().is_empty() || (is_mount_link && changes_shape) {
-        return changes_shape.then_some(Heard::Tree);
+        return changes_shape.then_some(PathChange::Tree);
     }
     if inside.ancestors().any(is_hidden) {
         return None;
     }
     match format_of(path) {
-        Some(_) if !is_folder => Some(Heard::File(path.to_owned(), signal)),
+        Some(_) if !is_folder => Some(PathChange::File(path.to_owned(), signal)),
         // A directory, or a link to one.
-        Some(_) | None => changes_shape.then_some(Heard::Tree),
+        Some(_) | None => changes_shape.then_some(PathChange::Tree),
     }
 }
 
@@ -196,13 +196,13 @@ mod tests {
     use super::*;
 
     /// What an event of a path under `/c` says.
-    fn said(path: &str, kind: EventKind) -> Option<Heard> {
-        hear_path(Path::new("/c"), Path::new(path), kind)
+    fn change_of(path: &str, kind: EventKind) -> Option<PathChange> {
+        path_change(Path::new("/c"), Path::new(path), kind)
     }
 
     /// That a file was heard of.
-    fn file(path: &str, signal: Signal) -> Option<Heard> {
-        Some(Heard::File(path.into(), signal))
+    fn file(path: &str, signal: Signal) -> Option<PathChange> {
+        Some(PathChange::File(path.into(), signal))
     }
 
     #[test]
@@ -210,41 +210,41 @@ mod tests {
         let closed = EventKind::Access(AccessKind::Close(AccessMode::Write));
         let moved = EventKind::Modify(ModifyKind::Name(RenameMode::To));
         let grown = EventKind::Modify(ModifyKind::Data(DataChange::Any));
-        assert_eq!(said("/c/d/a.yaml", closed), file("/c/d/a.yaml", Signal::Settled));
-        assert_eq!(said("/c/a.JSON", moved), file("/c/a.JSON", Signal::Settled));
-        assert_eq!(said("/c/a.yml", EventKind::Remove(RemoveKind::File)), file("/c/a.yml", Signal::Settled));
-        assert_eq!(said("/c/a.yml", EventKind::Create(CreateKind::File)), file("/c/a.yml", Signal::Touched));
-        assert_eq!(said("/c/a.yml", grown), file("/c/a.yml", Signal::Touched));
+        assert_eq!(change_of("/c/d/a.yaml", closed), file("/c/d/a.yaml", Signal::Settled));
+        assert_eq!(change_of("/c/a.JSON", moved), file("/c/a.JSON", Signal::Settled));
+        assert_eq!(change_of("/c/a.yml", EventKind::Remove(RemoveKind::File)), file("/c/a.yml", Signal::Settled));
+        assert_eq!(change_of("/c/a.yml", EventKind::Create(CreateKind::File)), file("/c/a.yml", Signal::Touched));
+        assert_eq!(change_of("/c/a.yml", grown), file("/c/a.yml", Signal::Touched));
         let chmod = EventKind::Modify(ModifyKind::Metadata(MetadataKind::Any));
-        assert_eq!(said("/c/a.yml", chmod), file("/c/a.yml", Signal::Touched));
+        assert_eq!(change_of("/c/a.yml", chmod), file("/c/a.yml", Signal::Touched));
     }
 
     #[test]
     fn reads_cause_no_watch_events() {
-        assert_eq!(said("/c/a.yaml", EventKind::Access(AccessKind::Close(AccessMode::Read))), None);
-        assert_eq!(said("/c", EventKind::Access(AccessKind::Open(AccessMode::Any))), None);
-        assert_eq!(said("/c/d", EventKind::Access(AccessKind::Open(AccessMode::Any))), None);
+        assert_eq!(change_of("/c/a.yaml", EventKind::Access(AccessKind::Close(AccessMode::Read))), None);
+        assert_eq!(change_of("/c", EventKind::Access(AccessKind::Open(AccessMode::Any))), None);
+        assert_eq!(change_of("/c/d", EventKind::Access(AccessKind::Open(AccessMode::Any))), None);
     }
 
     #[test]
     fn folders_links_and_mounts_change_the_tree() {
         let moved = EventKind::Modify(ModifyKind::Name(RenameMode::To));
-        assert_eq!(said("/c/d", EventKind::Create(CreateKind::Folder)), Some(Heard::Tree));
-        assert_eq!(said("/c/d.yaml", EventKind::Create(CreateKind::Folder)), Some(Heard::Tree));
-        assert_eq!(said("/c/d", moved), Some(Heard::Tree));
-        assert_eq!(said("/c/..data", moved), Some(Heard::Tree));
-        assert_eq!(said("/c", EventKind::Remove(RemoveKind::Folder)), Some(Heard::Tree));
-        assert_eq!(said("/elsewhere/target.yaml", moved), Some(Heard::Tree));
+        assert_eq!(change_of("/c/d", EventKind::Create(CreateKind::Folder)), Some(PathChange::Tree));
+        assert_eq!(change_of("/c/d.yaml", EventKind::Create(CreateKind::Folder)), Some(PathChange::Tree));
+        assert_eq!(change_of("/c/d", moved), Some(PathChange::Tree));
+        assert_eq!(change_of("/c/..data", moved), Some(PathChange::Tree));
+        assert_eq!(change_of("/c", EventKind::Remove(RemoveKind::Folder)), Some(PathChange::Tree));
+        assert_eq!(change_of("/elsewhere/target.yaml", moved), Some(PathChange::Tree));
     }
 
     #[test]
     fn events_of_unrelated_files_are_ignored() {
         let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
         let created = EventKind::Create(CreateKind::File);
-        assert_eq!(said("/other.yaml", created), None);
-        assert_eq!(said("/c/.a.yaml.swp", created), None);
-        assert_eq!(said("/c/.git/a.yaml", created), None);
-        assert_eq!(said("/c/..2024/a.yaml", written), None);
-        assert_eq!(said("/c/notes.txt", written), None);
+        assert_eq!(change_of("/other.yaml", created), None);
+        assert_eq!(change_of("/c/.a.yaml.swp", created), None);
+        assert_eq!(change_of("/c/.git/a.yaml", created), None);
+        assert_eq!(change_of("/c/..2024/a.yaml", written), None);
+        assert_eq!(change_of("/c/notes.txt", written), None);
     }
 }

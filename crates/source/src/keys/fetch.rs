@@ -22,7 +22,7 @@ use navarch_net::destination::AddressPolicy;
 use navarch_pki::pem::readable_certificates;
 
 /// Maximum size of a response in bytes.
-const MAX_ANSWER: usize = 1 << 20;
+const MAX_RESPONSE: usize = 1 << 20;
 
 /// The path of an issuer's discovery document.
 const DISCOVERY: &str = "/.well-known/openid-configuration";
@@ -129,9 +129,9 @@ impl Fetcher {
         let place = match source {
             KeySource::Uri(uri) => uri.to_string(),
             KeySource::Issuer(issuer) => {
-                let told = self.get(&format!("{}{DISCOVERY}", issuer.trim_end_matches('/'))).await?;
-                let told: Option<Value> = serde_json::from_slice(&told).ok();
-                let place = told.as_ref().and_then(|told| told.get("jwks_uri")).and_then(Value::as_str);
+                let body = self.get(&format!("{}{DISCOVERY}", issuer.trim_end_matches('/'))).await?;
+                let body: Option<Value> = serde_json::from_slice(&body).ok();
+                let place = body.as_ref().and_then(|body| body.get("jwks_uri")).and_then(Value::as_str);
                 place.ok_or(FetchError::NoPlace)?.to_owned()
             }
         };
@@ -153,7 +153,7 @@ impl Fetcher {
         match uri.scheme_str() {
             Some("http") => {
                 let stream = self.connect(host, uri.port_u16().unwrap_or(80)).await?;
-                converse(stream, &uri).await
+                send_over(stream, &uri).await
             }
             Some("https") => {
                 let name = ServerName::try_from(host.to_owned())
@@ -161,7 +161,7 @@ impl Fetcher {
                 let stream = self.connect(host, uri.port_u16().unwrap_or(443)).await?;
                 let peer = stream.peer_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
                 let stream = self.tls.connect(name, stream).await.map_err(|error| FetchError::Connect(peer, error))?;
-                converse(stream, &uri).await
+                send_over(stream, &uri).await
             }
             Some(_) | None => Err(wrong()),
         }
@@ -184,7 +184,7 @@ impl Fetcher {
 }
 
 /// Sends a request over a connection.
-async fn converse<S>(stream: S, uri: &Uri) -> Result<Bytes, FetchError>
+async fn send_over<S>(stream: S, uri: &Uri) -> Result<Bytes, FetchError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -197,7 +197,7 @@ where
         if !response.status().is_success() {
             return Err(FetchError::Status(response.status()));
         }
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(FetchError::Body)?;
+        let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await.map_err(FetchError::Body)?;
         Ok(body.to_bytes())
     };
     exchange(stream, request, read).await?
@@ -288,7 +288,7 @@ mod tests {
             let error = local().keys(&KeySource::Uri(Arc::from(at)), TIMEOUT).await.unwrap_err();
             assert!(matches!(error, FetchError::NoKeys), "{body}: {error}");
         }
-        let at = server(vec![ok(&"x".repeat(MAX_ANSWER + 1))]).await;
+        let at = server(vec![ok(&"x".repeat(MAX_RESPONSE + 1))]).await;
         assert!(matches!(local().keys(&KeySource::Uri(Arc::from(at)), TIMEOUT).await, Err(FetchError::Body(_))));
     }
 

@@ -105,7 +105,7 @@ impl Ring {
         for (source, entry) in self.entries.iter_mut().filter(|(_, entry)| is_due(entry)) {
             entry.due = None;
             let timeout = entry.wanted_by.values().max().copied().unwrap_or(super::DEFAULT_TIMEOUT);
-            let namespace = entry.on_behalf_of(&wanted);
+            let namespace = entry.charged_namespace(&wanted);
             due.push(Due { source: source.clone(), timeout, namespace });
         }
         due
@@ -137,9 +137,9 @@ impl Ring {
     pub(super) fn fetched(&mut self, source: &KeySource, keys: Option<Arc<str>>, now: Instant) -> Vec<KeyUpdate> {
         let Some(before) = self.entries.get(source).map(Entry::bytes) else { return Vec::new() };
         // Keys that do not fit count as a failure, and the previous keys stay.
-        let (keys, mut told) = match keys {
+        let (keys, mut updates) = match keys {
             Some(keys) => match self.make_room(source, keys.len()) {
-                Ok(told) => (Some(keys), told),
+                Ok(updates) => (Some(keys), updates),
                 Err(Full) => {
                     tracing::warn!(%source, bytes = keys.len(), most = self.most_bytes, "JWKS of a token issuer exceeds the size limit; not stored");
                     (None, Vec::new())
@@ -147,9 +147,9 @@ impl Ring {
             },
             None => (None, Vec::new()),
         };
-        told.extend(self.put(source, keys, now));
+        updates.extend(self.put(source, keys, now));
         self.bytes = self.bytes - before + self.entries.get(source).map_or(0, Entry::bytes);
-        told
+        updates
     }
 
     /// Makes room for the keys of a source: evicts the largest keys of the namespace that holds the most.
@@ -158,18 +158,18 @@ impl Ring {
     /// If no other namespace holds more than the one that wants the source.
     fn make_room(&mut self, source: &KeySource, bytes: usize) -> Result<Vec<KeyUpdate>, Full> {
         let needed = |ring: &Self| ring.bytes - ring.entries.get(source).map_or(0, Entry::bytes) + bytes;
-        let mut told = Vec::new();
+        let mut updates = Vec::new();
         if needed(self) <= self.most_bytes {
-            return Ok(told);
+            return Ok(updates);
         }
         let wanted = self.wanted();
         let mut held: BTreeMap<Namespace, BTreeSet<(usize, KeySource)>> = BTreeMap::new();
         for (place, entry) in self.entries.iter().filter(|(place, _)| *place != source) {
             if entry.keys.is_some() {
-                held.entry(entry.on_behalf_of(&wanted)).or_default().insert((entry.bytes(), place.clone()));
+                held.entry(entry.charged_namespace(&wanted)).or_default().insert((entry.bytes(), place.clone()));
             }
         }
-        let own = self.entries.get(source).map(|entry| entry.on_behalf_of(&wanted));
+        let own = self.entries.get(source).map(|entry| entry.charged_namespace(&wanted));
         let sum = |places: &BTreeSet<(usize, KeySource)>| places.iter().map(|(bytes, _)| bytes).sum::<usize>();
         let mut sums: BTreeMap<Namespace, usize> = held.iter().map(|(of, places)| (of.clone(), sum(places))).collect();
         let own_sum = own.and_then(|own| sums.remove(&own)).unwrap_or_default() + bytes;
@@ -183,9 +183,9 @@ impl Ring {
                 entry.keys = None;
             }
             tracing::warn!(source = %place, bytes, "evicted the JWKS of a token issuer to stay within the size limit");
-            told.push((place, None));
+            updates.push((place, None));
         }
-        Ok(told)
+        Ok(updates)
     }
 
     /// Stores the result of a fetch.
@@ -217,7 +217,7 @@ impl Entry {
     }
 
     /// Of the namespaces that want it, the one that wants the fewest sources; `wanted` has the number of each.
-    fn on_behalf_of(&self, wanted: &BTreeMap<Namespace, usize>) -> Namespace {
+    fn charged_namespace(&self, wanted: &BTreeMap<Namespace, usize>) -> Namespace {
         let namespaces = self.wanted_by.keys().map(|policy| &policy.namespace);
         let fewest = namespaces.min_by_key(|namespace| wanted.get(*namespace));
         fewest.cloned().unwrap_or_else(|| Namespace::new(""))

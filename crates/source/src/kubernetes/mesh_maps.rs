@@ -125,7 +125,7 @@ impl MeshMapSource {
             readers.spawn(reader.run());
         }
         let mut maps = Maps::new(base, &namespace, &names, self.counting);
-        let (mut unsynced, mut told) = (names.len(), false);
+        let (mut unsynced, mut is_synced) = (names.len(), false);
         loop {
             let mut batch = Batch::new();
             tokio::select! {
@@ -139,9 +139,9 @@ impl MeshMapSource {
                 }
                 () = events.closed() => return Ok(()),
             }
-            if unsynced == 0 && (told || !maps.lack_a_good_text()) {
+            if unsynced == 0 && (is_synced || !maps.lacks_valid_text()) {
                 maps.settle(&mut batch);
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut is_synced, true) {
                     batch.push(SourceEvent::FullSync);
                 }
             }
@@ -162,7 +162,7 @@ struct Maps {
     maps: Vec<Map>,
     counting: Counting,
     /// The state that was sent.
-    told: Option<(MeshConfig, MeshNetworks)>,
+    sent: Option<(MeshConfig, MeshNetworks)>,
 }
 
 impl Maps {
@@ -170,7 +170,7 @@ impl Maps {
     fn new(base: MeshConfig, namespace: &Namespace, names: &[String], counting: Counting) -> Self {
         let map =
             |name: &String| Map { name: name.clone(), mesh: None, networks: None, lacks: false, problems: Vec::new() };
-        Self { base, namespace: namespace.clone(), maps: names.iter().map(map).collect(), counting, told: None }
+        Self { base, namespace: namespace.clone(), maps: names.iter().map(map).collect(), counting, sent: None }
     }
 
     /// Applies an event.
@@ -202,14 +202,14 @@ impl Maps {
         map.lacks = false;
         match content.text(MESH) {
             None => map.mesh = None,
-            Some(text) => match judged(parse_mesh_config(&base, text), &mut faults) {
+            Some(text) => match valid_value(parse_mesh_config(&base, text), &mut faults) {
                 Some(_) => map.mesh = Some(text.to_owned()),
                 None => map.lacks |= self.counting.mesh && map.mesh.is_none(),
             },
         }
         match content.text(NETWORKS) {
             None => map.networks = None,
-            Some(text) => match judged(parse_mesh_networks(text), &mut faults) {
+            Some(text) => match valid_value(parse_mesh_networks(text), &mut faults) {
                 Some(networks) => map.networks = Some(networks),
                 None => map.lacks |= self.counting.networks && map.networks.is_none(),
             },
@@ -227,39 +227,39 @@ impl Maps {
     }
 
     /// Whether the text of a map is invalid, and there never was a valid one.
-    fn lack_a_good_text(&self) -> bool {
+    fn lacks_valid_text(&self) -> bool {
         self.maps.iter().any(|map| map.lacks)
     }
 
     /// The mesh config that a map overrides.
     fn below(&self, name: &str) -> MeshConfig {
         let below = self.maps.iter().take_while(|map| map.name != name);
-        below.fold(self.base.clone(), |config, map| lay(config, map.mesh.as_deref()))
+        below.fold(self.base.clone(), |config, map| apply_text(config, map.mesh.as_deref()))
     }
 
     /// Sends the difference to the sent state.
     fn settle(&mut self, batch: &mut Batch) {
-        let config = self.maps.iter().fold(self.base.clone(), |config, map| lay(config, map.mesh.as_deref()));
+        let config = self.maps.iter().fold(self.base.clone(), |config, map| apply_text(config, map.mesh.as_deref()));
         let networks = self.maps.iter().find_map(|map| map.networks.clone()).unwrap_or_default();
-        let before = self.told.as_ref();
+        let before = self.sent.as_ref();
         if before.is_none_or(|(before, _)| *before != config) {
             batch.push(SourceEvent::MeshConfig(Arc::new(config.clone())));
         }
         if before.is_none_or(|(_, before)| *before != networks) {
             batch.push(SourceEvent::MeshNetworks(Arc::new(networks.clone())));
         }
-        self.told = Some((config, networks));
+        self.sent = Some((config, networks));
     }
 }
 
 /// Mesh config with a valid text applied to it.
-fn lay(config: MeshConfig, text: Option<&str>) -> MeshConfig {
+fn apply_text(config: MeshConfig, text: Option<&str>) -> MeshConfig {
     // A text that was valid may be invalid over another base; then it is ignored.
     text.and_then(|text| parse_mesh_config(&config, text).ok()).map_or(config, |sound| sound.value)
 }
 
 /// The value of a valid text; errors and warnings are added to `faults`.
-fn judged<T>(parsed: Parsed<T>, faults: &mut Vec<(usize, Fault)>) -> Option<T> {
+fn valid_value<T>(parsed: Parsed<T>, faults: &mut Vec<(usize, Fault)>) -> Option<T> {
     match parsed {
         Ok(sound) => {
             faults.extend(sound.oddities);
@@ -294,7 +294,7 @@ mod tests {
             maps.put(name, &map(text), Vec::new(), &mut batch);
             maps.settle(&mut batch);
             let problems = batch.iter().filter(|event| matches!(event, SourceEvent::Problems { .. })).count();
-            (maps.told.as_ref().unwrap().0.root_namespace.clone(), problems)
+            (maps.sent.as_ref().unwrap().0.root_namespace.clone(), problems)
         };
         assert_eq!(root("shared", "rootNamespace: shared"), ("shared".to_owned(), 0));
         assert_eq!(root("istio", "rootNamespace: own"), ("own".to_owned(), 0));
@@ -322,7 +322,7 @@ mod tests {
         let names = ["istio".to_owned()];
         let mut maps = Maps::new(MeshConfig::istio_defaults(), &Namespace::new("istio-system"), &names, counting);
         maps.put("istio", &map("trustDomain: [broken"), Vec::new(), &mut Batch::new());
-        assert!(!maps.lack_a_good_text());
+        assert!(!maps.lacks_valid_text());
     }
 
     #[test]
@@ -331,7 +331,7 @@ mod tests {
             Maps::new(MeshConfig::istio_defaults(), &Namespace::new("istio-system"), &["istio".to_owned()], ALL);
         let mut lacks = |text: &str| {
             maps.put("istio", &map(text), Vec::new(), &mut Batch::new());
-            maps.lack_a_good_text()
+            maps.lacks_valid_text()
         };
         assert!(lacks("trustDomain: [broken"));
         assert!(!lacks("trustDomain: own"));

@@ -198,8 +198,8 @@ impl Reflector {
         let mut batch = Batch::new();
         self.held.begin_round();
         self.held.end_round(&mut batch);
-        self.well(&mut batch);
-        self.tell(batch).await?;
+        self.clear_problem(&mut batch);
+        self.send_batch(batch).await?;
         self.sync().await;
         if self.eager > 0 {
             self.eager -= 1;
@@ -248,7 +248,7 @@ impl Reflector {
             empty = false;
             let mut batch = Batch::new();
             let failure = self.apply(&chunk, &mut initial, &mut batch);
-            self.tell(batch).await?;
+            self.send_batch(batch).await?;
             if !initial {
                 self.progress().await?;
                 self.sync().await;
@@ -340,7 +340,7 @@ impl Reflector {
                 self.held.end_round(&mut batch);
                 self.state.next = WatchRequest::WatchFrom(version);
             }
-            self.tell(batch).await?;
+            self.send_batch(batch).await?;
             self.progress().await?;
             if more.is_empty() {
                 self.sync().await;
@@ -392,12 +392,12 @@ impl Reflector {
         }
         self.eager = 0;
         let mut batch = Batch::new();
-        self.well(&mut batch);
-        self.tell(batch).await
+        self.clear_problem(&mut batch);
+        self.send_batch(batch).await
     }
 
     /// Clears the problem of the kind, if one was sent.
-    fn well(&mut self, batch: &mut Batch) {
+    fn clear_problem(&mut self, batch: &mut Batch) {
         if std::mem::take(&mut self.unhealthy) {
             batch.push(kind_problem(SOURCE, self.target.kind, None));
         }
@@ -408,7 +408,7 @@ impl Reflector {
         if std::mem::replace(&mut self.unhealthy, true) {
             return Ok(());
         }
-        self.tell(vec![kind_problem(SOURCE, self.target.kind, Some(reason))]).await
+        self.send_batch(vec![kind_problem(SOURCE, self.target.kind, Some(reason))]).await
     }
 
     /// Reports once that all initial objects were sent.
@@ -421,7 +421,7 @@ impl Reflector {
     }
 
     /// Sends a batch unless it is empty.
-    async fn tell(&self, batch: Batch) -> Result<(), Closed> {
+    async fn send_batch(&self, batch: Batch) -> Result<(), Closed> {
         if batch.is_empty() { Ok(()) } else { self.events.send(batch).await.map_err(|_| Closed) }
     }
 }

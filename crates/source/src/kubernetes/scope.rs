@@ -148,7 +148,7 @@ impl KubernetesScope {
     }
 
     /// Whether the source is in sync without a kind that the server does not show: not every remote cluster permits reading all kinds.
-    pub(super) fn does_without(&self, kind: Kind) -> bool {
+    pub(super) fn is_optional(&self, kind: Kind) -> bool {
         let remote = matches!(self.kinds, ReadKinds::Remote(_));
         remote && (is_defined(kind) || matches!(kind, Kind::Secret | Kind::ConfigMap))
     }

@@ -38,7 +38,7 @@ pub(super) enum StreamError {
 pub(super) struct Connection {
     client: kube::Client,
     /// The idle timeout. An idle watch has a bookmark about every minute.
-    patience: Duration,
+    read_timeout: Duration,
     /// Notified when the server responds again after failures, so that others retry without waiting.
     pub(super) back: Arc<Notify>,
 }
@@ -51,7 +51,7 @@ pub(super) struct Frames {
     /// How frames are delimited.
     pub(super) framing: Framing,
     /// The idle timeout.
-    patience: Duration,
+    read_timeout: Duration,
 }
 
 /// How the events of a watch are delimited.
@@ -118,8 +118,8 @@ impl Chunk {
 
 impl Connection {
     /// A connection to a server.
-    pub(super) fn new(client: kube::Client, patience: Duration) -> Self {
-        Self { client, patience, back: Arc::default() }
+    pub(super) fn new(client: kube::Client, read_timeout: Duration) -> Self {
+        Self { client, read_timeout, back: Arc::default() }
     }
 
     /// Sends a GET request; `accept` is the media type of the response.
@@ -127,13 +127,13 @@ impl Connection {
         let broken = |error: &dyn std::error::Error| StreamError::Broken(chain(error));
         let request = http::Request::get(path).header(http::header::ACCEPT, accept).body(Body::empty());
         let request = request.map_err(|error| broken(&error))?;
-        let answer = timeout(self.patience, self.client.send(request)).await;
-        let answer = answer.map_err(|_| StreamError::Silent(self.patience))?.map_err(|error| broken(&error))?;
+        let answer = timeout(self.read_timeout, self.client.send(request)).await;
+        let answer = answer.map_err(|_| StreamError::Silent(self.read_timeout))?.map_err(|error| broken(&error))?;
         let (head, body) = answer.into_parts();
         let kind = head.headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let is_binary = kind.is_some_and(|kind| kind.starts_with(BINARY));
         let framing = if is_binary { Framing::Lengths } else { Framing::Lines };
-        let mut frames = Frames { body, rest: BytesMut::new(), framing, patience: self.patience };
+        let mut frames = Frames { body, rest: BytesMut::new(), framing, read_timeout: self.read_timeout };
         if head.status.is_success() {
             return Ok(frames);
         }
@@ -182,7 +182,8 @@ impl Frames {
 
     /// Waits for more data and stores it; false at the end.
     async fn frame(&mut self) -> Result<bool, StreamError> {
-        let frame = timeout(self.patience, self.body.frame()).await.map_err(|_| StreamError::Silent(self.patience))?;
+        let frame =
+            timeout(self.read_timeout, self.body.frame()).await.map_err(|_| StreamError::Silent(self.read_timeout))?;
         match frame {
             None => Ok(false),
             Some(Ok(frame)) => {

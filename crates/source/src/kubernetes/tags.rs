@@ -91,7 +91,7 @@ impl TagSet {
 }
 
 /// Sends the tags of the revision whenever they change.
-pub(super) async fn watch(client: kube::Client, scope: Arc<KubernetesScope>, told: watch::Sender<Option<Tags>>) {
+pub(super) async fn watch(client: kube::Client, scope: Arc<KubernetesScope>, sender: watch::Sender<Option<Tags>>) {
     let config = watcher::Config::default().labels(&format!("{TAG_LABEL},{REVISION_LABEL}={}", scope.revision));
     let webhooks = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(client.clone());
     let services = Api::<PartialObjectMeta<Service>>::namespaced(client, scope.system_namespace.as_str());
@@ -104,9 +104,9 @@ pub(super) async fn watch(client: kube::Client, scope: Arc<KubernetesScope>, tol
     while let Some((place, event)) = events.next().await {
         known.take(place, event);
         if let Some(tags) = known.tags() {
-            told.send_if_modified(|told| {
-                let is_new = told.as_ref() != Some(&tags);
-                *told = Some(tags.clone());
+            sender.send_if_modified(|sender| {
+                let is_new = sender.as_ref() != Some(&tags);
+                *sender = Some(tags.clone());
                 is_new
             });
         }

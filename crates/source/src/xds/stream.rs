@@ -29,9 +29,9 @@ const MAX_OBJECTS: usize = 200_000;
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a new stream waits for responses for all types. Types without a response by then that never had one are assumed to be
 /// empty, because a server need not support all types.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const INITIAL_FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of rejected objects in a NACK.
-const MAX_TOLD: usize = 8;
+const MAX_REPORTED: usize = 8;
 /// Maximum length of the message of a NACK.
 const MAX_REASON: usize = 4000;
 /// Maximum number of waiting requests: one for each type, and an ACK or NACK for each.
@@ -74,8 +74,8 @@ impl<'a> Stream<'a> {
     async fn talk(&mut self, channel: Channel) -> Result<std::convert::Infallible, Ended> {
         let (requests, waiting) = mpsc::channel(REQUESTS);
         let mut node = Some(self.node());
-        for asked in &self.source.held {
-            let type_url = mcp::type_url(asked.kind).to_owned();
+        for subscription in &self.source.held {
+            let type_url = mcp::type_url(subscription.kind).to_owned();
             let request = DiscoveryRequest { node: node.take(), type_url, ..DiscoveryRequest::default() };
             // The channel has room for one request of each type.
             _ = requests.try_send(request);
@@ -85,14 +85,14 @@ impl<'a> Stream<'a> {
         let call = timeout(CALL_TIMEOUT, client.stream_aggregated_resources(ReceiverStream::new(waiting))).await;
         let slow = || Ended::Broken(format!("the server did not respond within {CALL_TIMEOUT:?}"));
         let mut responses = call.map_err(|_| slow())?.map_err(|status| broken(&status))?.into_inner();
-        let until = Instant::now() + ANSWER_TIMEOUT;
+        let until = Instant::now() + INITIAL_FETCH_TIMEOUT;
         let mut waits = true;
         loop {
             let response = tokio::select! {
                 response = responses.message() => response.map_err(|status| broken(&status))?,
                 () = sleep_until(until), if waits => {
                     waits = false;
-                    self.go_without_answers().await?;
+                    self.on_initial_fetch_timeout().await?;
                     continue;
                 }
                 () = self.events.closed() => return Err(Ended::Unheard),
@@ -108,18 +108,18 @@ impl<'a> Stream<'a> {
     /// Applies a response; returns the ACK or NACK, or `None` for a type without subscription.
     async fn take(&mut self, response: DiscoveryResponse) -> Result<Option<DiscoveryRequest>, Ended> {
         let DiscoveryResponse { version_info, resources, type_url, nonce, .. } = response;
-        let place = self.source.held.iter().position(|asked| mcp::type_url(asked.kind) == type_url);
+        let place = self.source.held.iter().position(|subscription| mcp::type_url(subscription.kind) == type_url);
         let Some(place) = place else {
             tracing::debug!(source = %self.source.name, r#type = type_url, "ignored a response of a type that was not requested");
             return Ok(None);
         };
-        let (Some(asked), Some(version), Some(answered)) =
+        let (Some(subscription), Some(version), Some(answered)) =
             (self.source.held.get_mut(place), self.versions.get_mut(place), self.answered.get_mut(place))
         else {
             return Ok(None);
         };
-        let (mut batch, refusal) = read(asked, &resources, &self.source.config.scope);
-        (asked.answered, *answered) = (true, true);
+        let (mut batch, refusal) = read(subscription, &resources, &self.source.config.scope);
+        (subscription.answered, *answered) = (true, true);
         if refusal.is_none() {
             version.clone_from(&version_info);
         }
@@ -130,7 +130,7 @@ impl<'a> Stream<'a> {
             self.source.unhealthy = false;
             batch.push(self.source.problem(None));
         }
-        self.tell(batch).await?;
+        self.send_batch(batch).await?;
         let error_detail = refusal.map(|message| {
             tracing::warn!(source = %self.source.name, r#type = type_url, message, "rejected a response of the config source");
             ErrorDetail { code: Code::InvalidArgument as i32, message, ..ErrorDetail::default() }
@@ -146,8 +146,8 @@ impl<'a> Stream<'a> {
     }
 
     /// Sends a batch, and reports a full sync once all types had a response.
-    async fn tell(&mut self, mut batch: Batch) -> Result<(), Ended> {
-        if !self.source.synced && self.source.held.iter().all(|asked| asked.answered) {
+    async fn send_batch(&mut self, mut batch: Batch) -> Result<(), Ended> {
+        if !self.source.synced && self.source.held.iter().all(|subscription| subscription.answered) {
             self.source.synced = true;
             tracing::info!(source = %self.source.name, "config source synced");
             batch.push(SourceEvent::FullSync);
@@ -159,21 +159,23 @@ impl<'a> Stream<'a> {
     }
 
     /// Ends the wait for responses: if the server responded for some types, the others are assumed to be empty.
-    async fn go_without_answers(&mut self) -> Result<(), Ended> {
+    async fn on_initial_fetch_timeout(&mut self) -> Result<(), Ended> {
         if !self.answered.contains(&true) {
-            return Err(Ended::Broken(format!("the server sent no response for any type within {ANSWER_TIMEOUT:?}")));
+            return Err(Ended::Broken(format!(
+                "the server sent no response for any type within {INITIAL_FETCH_TIMEOUT:?}"
+            )));
         }
-        let silent = self.source.held.iter_mut().filter(|asked| !asked.answered);
+        let silent = self.source.held.iter_mut().filter(|subscription| !subscription.answered);
         let silent: Vec<_> = silent
-            .map(|asked| {
-                asked.answered = true;
-                mcp::type_url(asked.kind)
+            .map(|subscription| {
+                subscription.answered = true;
+                mcp::type_url(subscription.kind)
             })
             .collect();
         if !silent.is_empty() {
             tracing::warn!(source = %self.source.name, types = silent.join(", "), "the config source sent no response for some types");
         }
-        self.tell(Batch::new()).await
+        self.send_batch(Batch::new()).await
     }
 
     /// The node of the request, as istiod sends it.
@@ -201,7 +203,7 @@ impl<'a> Stream<'a> {
 }
 
 /// Applies the resources of a response; returns the changes, and if the response is not fully accepted, the reason.
-fn read(asked: &mut KindSubscription, resources: &[Any], scope: &KubernetesScope) -> (Batch, Option<String>) {
+fn read(subscription: &mut KindSubscription, resources: &[Any], scope: &KubernetesScope) -> (Batch, Option<String>) {
     let mut batch = Batch::new();
     if resources.len() > MAX_OBJECTS {
         let reason = format!(
@@ -210,20 +212,20 @@ fn read(asked: &mut KindSubscription, resources: &[Any], scope: &KubernetesScope
         );
         return (batch, Some(reason));
     }
-    asked.held.begin_round();
+    subscription.held.begin_round();
     let (mut strangers, mut nameless) = (0, 0);
     for resource in resources {
         if resource.type_url != mcp::RESOURCE_URL {
             strangers += 1;
             continue;
         }
-        let (subject, outcome) = mcp::decode(asked.kind, &resource.value);
+        let (subject, outcome) = mcp::decode(subscription.kind, &resource.value);
         nameless += usize::from(subject.name.is_empty());
-        asked.held.put(StoredObject { version: String::new(), subject, outcome }, scope, &mut batch);
+        subscription.held.put(StoredObject { version: String::new(), subject, outcome }, scope, &mut batch);
     }
     // An unreadable resource may be any of the known objects, so none of them is removed.
     if strangers + nameless == 0 {
-        asked.held.end_round(&mut batch);
+        subscription.held.end_round(&mut batch);
     }
     let reason = refusal(&batch, strangers);
     (batch, reason)
@@ -238,12 +240,12 @@ fn refusal(batch: &Batch, strangers: usize) -> Option<String> {
     let is_refusal = |problem: &&Problem| matches!(problem.fault, Fault::Rejected(_));
     let refused: Vec<&Problem> = problems.flatten().filter(is_refusal).collect();
     let mut text = String::new();
-    for problem in refused.iter().take(MAX_TOLD) {
+    for problem in refused.iter().take(MAX_REPORTED) {
         let separator = if text.is_empty() { "" } else { "; " };
         _ = write!(text, "{separator}{}: {}", problem.subject, problem.fault);
     }
-    if refused.len() > MAX_TOLD {
-        _ = write!(text, "; and {} more", refused.len() - MAX_TOLD);
+    if refused.len() > MAX_REPORTED {
+        _ = write!(text, "; and {} more", refused.len() - MAX_REPORTED);
     }
     if strangers > 0 {
         let separator = if text.is_empty() { "" } else { "; " };

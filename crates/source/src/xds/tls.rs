@@ -63,7 +63,7 @@ pub(super) enum TlsError {
 /// The server's certificate has none of the required names.
 #[derive(Debug, thiserror::Error)]
 #[error("the server certificate's names {found} match none of subjectAltNames {wanted}")]
-pub(super) struct WrongName {
+pub(super) struct NameMismatch {
     found: String,
     wanted: String,
 }
@@ -123,7 +123,7 @@ pub(super) async fn client(
 
 impl Client {
     /// Whether the server's certificate has one of the required names.
-    pub(super) fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), WrongName> {
+    pub(super) fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), NameMismatch> {
         if self.names.is_empty() {
             return Ok(());
         }
@@ -131,7 +131,7 @@ impl Client {
         if self.names.iter().any(|name| found.contains(name)) {
             return Ok(());
         }
-        Err(WrongName { found: found.join(", "), wanted: self.names.join(", ") })
+        Err(NameMismatch { found: found.join(", "), wanted: self.names.join(", ") })
     }
 }
 

@@ -8,7 +8,7 @@ use navarch_analysis::{Level, Message};
 use navarch_api::istio::{MessageLevel, MessageType, ValidationMessage};
 
 /// Maximum number of findings of one code: they look the same, and a status must fit into the object.
-const OF_ONE: usize = 10;
+const MAX_FINDINGS_PER_CODE: usize = 10;
 
 /// The findings of a status, without messages, which are in the log.
 fn written(found: &[&Message]) -> Vec<ValidationMessage> {
@@ -16,7 +16,7 @@ fn written(found: &[&Message]) -> Vec<ValidationMessage> {
     let mut is_few = |message: &&&Message| {
         let count = counts.entry(message.kind.code).or_default();
         *count += 1;
-        *count <= OF_ONE
+        *count <= MAX_FINDINGS_PER_CODE
     };
     let few = found.iter().filter(|message| is_few(message));
     few.map(|message| ValidationMessage {
@@ -54,9 +54,9 @@ fn text(value: &Value) -> String {
 }
 
 /// Whether two lists of messages are equal; a missing string equals an empty one.
-fn same(told: &Value, found: &Value) -> bool {
+fn same(written: &Value, found: &Value) -> bool {
     let read = |list: &Value| serde_json::from_value::<Vec<ValidationMessage>>(list.clone()).ok();
-    read(told) == read(found)
+    read(written) == read(found)
 }
 
 #[cfg(test)]
@@ -100,8 +100,8 @@ mod tests {
 
     #[test]
     fn messages_of_one_code_are_limited() {
-        let messages = found(OF_ONE + 3);
+        let messages = found(MAX_FINDINGS_PER_CODE + 3);
         let messages: Vec<_> = messages.iter().collect();
-        assert_eq!((messages.len(), written(&messages).len()), (OF_ONE + 3, OF_ONE));
+        assert_eq!((messages.len(), written(&messages).len()), (MAX_FINDINGS_PER_CODE + 3, MAX_FINDINGS_PER_CODE));
     }
 }

@@ -148,7 +148,7 @@ impl Objects {
         let mut value = serde_json::to_value(&object).unwrap_or_default();
         let mut revision = None;
         // Tags move: objects of other revisions are kept, as they may become ours.
-        if !live::wants(kind, &value, |named| {
+        if !live::is_analyzed(kind, &value, |named| {
             revision = Some(named.to_owned());
             true
         }) {

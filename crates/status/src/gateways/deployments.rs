@@ -14,10 +14,10 @@ use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::cluster_state::{ClusterState, Plan};
 use super::objects::ObjectsError;
 use super::settings::GatewayControllerSettings;
 use super::watches::{self, DeployedKind, TaggedEvent};
-use super::world::{Plan, World};
 use super::writer::{Outcome, Writer};
 use crate::cluster::Cluster;
 use crate::namespaces::NamespaceScope;
@@ -95,13 +95,13 @@ impl GatewayDeployments {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut events = watches::all(&self.cluster, &self.settings);
         let mut changes = self.injector.changes();
-        let mut world = World::new(self.settings.clone(), self.scope.borrow_and_update().clone());
+        let mut cluster_state = ClusterState::new(self.settings.clone(), self.scope.borrow_and_update().clone());
         let mut writer = Writer::new(self.cluster.clone(), self.settings.api.controller.clone());
         let (mut queue, version) = (Queue::default(), OnceCell::new());
         loop {
             let now = Instant::now();
-            world.take_due().into_iter().for_each(|name| queue.push(name, now));
-            let next = queue.first().filter(|_| world.is_complete()).map(|(at, _)| at.max(writer.free()));
+            cluster_state.take_due().into_iter().for_each(|name| queue.push(name, now));
+            let next = queue.first().filter(|_| cluster_state.is_complete()).map(|(at, _)| at.max(writer.free()));
             let turn = async {
                 match next {
                     Some(at) => tokio::time::sleep_until(at).await,
@@ -112,16 +112,16 @@ impl GatewayDeployments {
                 biased;
                 () = stop.cancelled() => return,
                 event = events.next() => match event {
-                    Some(event) => hear(&mut world, event),
+                    Some(event) => hear(&mut cluster_state, event),
                     None => return,
                 },
-                Ok(()) = changes.changed() => world.all_due(),
-                Ok(()) = self.scope.changed() => world.select(self.scope.borrow_and_update().clone()),
+                Ok(()) = changes.changed() => cluster_state.all_due(),
+                Ok(()) = self.scope.changed() => cluster_state.select(self.scope.borrow_and_update().clone()),
                 () = turn => {
                     let Some(name) = queue.pop() else { continue };
                     let settled = tokio::select! {
                         () = stop.cancelled() => return,
-                        settled = self.settle(&name, (&mut world, &version), &mut writer) => settled,
+                        settled = self.settle(&name, (&mut cluster_state, &version), &mut writer) => settled,
                     };
                     note(&name, settled, &mut queue);
                 }
@@ -133,7 +133,7 @@ impl GatewayDeployments {
     async fn settle(
         &self,
         name: &NamespacedName,
-        (world, version): (&mut World, &OnceCell<i64>),
+        (cluster_state, version): (&mut ClusterState, &OnceCell<i64>),
         writer: &mut Writer,
     ) -> Result<Outcome, Failure> {
         let injector = match self.injector.load().injector() {
@@ -145,12 +145,12 @@ impl GatewayDeployments {
             }
         };
         let version = *version.get_or_try_init(|| self.version()).await?;
-        let mut plan = world.plan(name, &injector, version)?;
+        let mut plan = cluster_state.plan(name, &injector, version)?;
         if let Plan::Reads(map) = plan {
             let maps = Api::<ConfigMap>::namespaced(self.cluster.0.clone(), map.namespace.as_str());
             let found = maps.get_opt(&map.name).await?;
-            world.put_parameters(map, found.map(|map| map.data.unwrap_or_default()));
-            plan = world.plan(name, &injector, version)?;
+            cluster_state.put_parameters(map, found.map(|map| map.data.unwrap_or_default()));
+            plan = cluster_state.plan(name, &injector, version)?;
         }
         let (takes, objects) = match plan {
             Plan::Objects { takes, objects } => (takes, objects),
@@ -168,7 +168,7 @@ impl GatewayDeployments {
             let Some(made) = DeployedKind::of(&object) else { continue };
             let of =
                 object.pointer("/metadata/name").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
-            if writer.apply(made, object, world).await? == Outcome::Foreign {
+            if writer.apply(made, object, cluster_state).await? == Outcome::Foreign {
                 tracing::warn!(
                     ns = %name.namespace, gateway = %name.name, kind = ?made, object = %of,
                     "an object of the same name is not managed by this controller; not changed"
@@ -191,12 +191,12 @@ impl GatewayDeployments {
 }
 
 /// Applies an event of a watch.
-fn hear(world: &mut World, (source, event): TaggedEvent) {
+fn hear(cluster_state: &mut ClusterState, (source, event): TaggedEvent) {
     match event {
-        Ok(event) => world.take(source, event),
+        Ok(event) => cluster_state.take(source, event),
         Err(error) if is_absent(&error) => {
             tracing::debug!(?source, error = %InWords(&error), "the cluster has no CustomResourceDefinition for the kind");
-            world.absent(source);
+            cluster_state.absent(source);
         }
         Err(error) => {
             tracing::warn!(?source, error = %InWords(&error), "failed to watch objects of gateway deployments")

@@ -87,22 +87,23 @@ impl Metadata {
         let name = gateway.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let (labels, annotations) = (texts(gateway, "labels"), texts(gateway, "annotations"));
         let usual = if class.has_suffix { format!("{name}-{}", spec.gateway_class_name) } else { name.to_owned() };
-        let said = |annotation: &str| annotations.get(annotation).filter(|value| !value.is_empty()).cloned();
+        let annotation_value =
+            |annotation: &str| annotations.get(annotation).filter(|value| !value.is_empty()).cloned();
         let service_type = annotations.get("networking.istio.io/service-type");
         let infrastructure = |field: &str, own: &Texts| {
-            let asked = gateway.pointer("/spec/infrastructure").and_then(|asked| asked.get(field));
-            match asked.and_then(Value::as_object) {
-                Some(asked) => {
-                    let asked = asked.iter().filter(|(name, _)| !name.starts_with(RESERVED));
-                    asked.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
+            let requested = gateway.pointer("/spec/infrastructure").and_then(|requested| requested.get(field));
+            match requested.and_then(Value::as_object) {
+                Some(requested) => {
+                    let requested = requested.iter().filter(|(name, _)| !name.starts_with(RESERVED));
+                    requested.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
                 }
                 None if settings.copies_metadata => own.clone(),
                 None => Texts::new(),
             }
         };
         let mut made = Self {
-            deployment: said("gateway.istio.io/name-override").unwrap_or_else(|| usual.clone()),
-            service_account: said("gateway.istio.io/service-account").unwrap_or(usual),
+            deployment: annotation_value("gateway.istio.io/name-override").unwrap_or_else(|| usual.clone()),
+            service_account: annotation_value("gateway.istio.io/service-account").unwrap_or(usual),
             service_type: service_type.map_or(class.service_type, String::as_str).to_owned(),
             labels: infrastructure("labels", &labels),
             annotations: infrastructure("annotations", &annotations),

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::MANAGED;
 use super::classes::ClassInfo;
 use super::metadata::Metadata;
-use super::overlays::{Data, laid};
+use super::overlays::{Data, with_overlays};
 use super::ports::ports;
 use super::settings::GatewayControllerSettings;
 
@@ -119,7 +119,7 @@ pub fn objects(
     let overlays: Vec<&Data> = deployed.overlays.clone();
     let mut made = Vec::new();
     for object in injector.gateway_objects(template, &request)? {
-        let Some(mut object) = laid(&object, &overlays)? else { continue };
+        let Some(mut object) = with_overlays(&object, &overlays)? else { continue };
         check(&object, gateway, &metadata)?;
         mark(&mut object, &class.controller);
         made.push(object);

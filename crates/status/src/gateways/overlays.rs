@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use navarch_api::yaml::{self, Schema};
-use navarch_webhook::inject::lay_over;
+use navarch_webhook::inject::apply_overlay;
 use serde_json::{Map, Value};
 
 use super::objects::ObjectsError;
@@ -39,7 +39,7 @@ pub(super) type Data = BTreeMap<String, String>;
 ///
 /// # Errors
 /// If the kind is unsupported, or an overlay is invalid, has an unknown key, or changes the identity or owner of the object.
-pub(super) fn laid(object: &Value, overlays: &[&Data]) -> Result<Option<Value>, ObjectsError> {
+pub(super) fn with_overlays(object: &Value, overlays: &[&Data]) -> Result<Option<Value>, ObjectsError> {
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (version, kind) = (text("apiVersion"), text("kind"));
     let Some((_, _, key)) = KINDS.iter().find(|known| (known.0, known.1) == (version.as_str(), kind.as_str())) else {
@@ -60,7 +60,7 @@ pub(super) fn laid(object: &Value, overlays: &[&Data]) -> Result<Option<Value>, 
                 return Err(fault("it is not an object".to_owned()));
             }
         };
-        lay_over(&kind, &mut laid, overlay).map_err(|error| fault(error.to_string()))?;
+        apply_overlay(&kind, &mut laid, overlay).map_err(|error| fault(error.to_string()))?;
         is_asked_for = true;
     }
     let of = |object: &Value, field: &str| object.pointer(&format!("/metadata/{field}")).cloned();
@@ -80,18 +80,18 @@ mod tests {
     use super::*;
 
     /// Lays an overlay over a Service or a budget.
-    fn lay(kind: &str, key: &str, overlay: &str) -> Result<Option<Value>, ObjectsError> {
+    fn apply_overlay(kind: &str, key: &str, overlay: &str) -> Result<Option<Value>, ObjectsError> {
         let version = if kind == "Service" { "v1" } else { "policy/v1" };
         let meta = json!({ "name": "web", "namespace": "shop", "ownerReferences": [{ "uid": "u" }] });
         let spec = json!({ "ports": [{ "port": 80, "name": "http" }] });
         let object = json!({ "apiVersion": version, "kind": kind, "metadata": meta, "spec": spec });
-        laid(&object, &[&Data::from([(key.to_owned(), overlay.to_owned())])])
+        with_overlays(&object, &[&Data::from([(key.to_owned(), overlay.to_owned())])])
     }
 
     #[test]
     fn overlays_change_the_object_but_not_its_identity() {
         let ports = "spec: {ports: [{port: 81, name: more}, {port: 80, appProtocol: tcp}]}";
-        let service = lay("Service", "service", ports).unwrap().unwrap();
+        let service = apply_overlay("Service", "service", ports).unwrap().unwrap();
         let expected = json!([{ "port": 81, "name": "more" }, { "port": 80, "name": "http", "appProtocol": "tcp" }]);
         assert_eq!(service["spec"]["ports"], expected);
         for stolen in [
@@ -103,16 +103,19 @@ mod tests {
             "metadata: {managedFields: []}",
             "kind: Secret",
         ] {
-            assert!(matches!(lay("Service", "service", stolen), Err(ObjectsError::Identity { .. })), "{stolen}");
+            assert!(
+                matches!(apply_overlay("Service", "service", stolen), Err(ObjectsError::Identity { .. })),
+                "{stolen}"
+            );
         }
-        assert!(matches!(lay("Service", "service", "[]"), Err(ObjectsError::Overlay { .. })));
-        assert!(matches!(lay("Service", "secret", "{}"), Err(ObjectsError::Key(_))));
-        assert!(matches!(lay("Secret", "service", "{}"), Err(ObjectsError::Kind { .. })));
+        assert!(matches!(apply_overlay("Service", "service", "[]"), Err(ObjectsError::Overlay { .. })));
+        assert!(matches!(apply_overlay("Service", "secret", "{}"), Err(ObjectsError::Key(_))));
+        assert!(matches!(apply_overlay("Secret", "service", "{}"), Err(ObjectsError::Kind { .. })));
     }
 
     #[test]
     fn a_pod_disruption_budget_exists_only_with_an_overlay() {
-        assert_eq!(lay("PodDisruptionBudget", "service", "{}").unwrap(), None);
-        assert!(lay("PodDisruptionBudget", "podDisruptionBudget", "").unwrap().is_some());
+        assert_eq!(apply_overlay("PodDisruptionBudget", "service", "{}").unwrap(), None);
+        assert!(apply_overlay("PodDisruptionBudget", "podDisruptionBudget", "").unwrap().is_some());
     }
 }

@@ -11,9 +11,9 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::MANAGED;
+use super::cluster_state::{ClusterState, MadeObject};
 use super::metadata::{CONTROLLER_VERSION, VERSION};
 use super::watches::{DeployedKind, gateway_api};
-use super::world::{MadeObject, World};
 use crate::cluster::Cluster;
 
 /// Minimum interval of writes: a hundred per second.
@@ -99,7 +99,7 @@ impl Writer {
             "metadata": { "annotations": { CONTROLLER_VERSION: VERSION.to_string() } },
         });
         let api = Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), gateway.namespace.as_str(), &kind);
-        self.spend();
+        self.delay_next_write();
         let marked = api.patch_status(&gateway.name, &self.parameters(), &Patch::Apply(patch)).await?;
         self.marks = marked.annotations().contains_key(CONTROLLER_VERSION);
         Ok(())
@@ -113,13 +113,13 @@ impl Writer {
         &mut self,
         made: DeployedKind,
         mut object: Value,
-        world: &mut World,
+        cluster_state: &mut ClusterState,
     ) -> Result<Outcome, kube::Error> {
         let text = |field: &str| object.pointer(field).and_then(Value::as_str).unwrap_or_default();
         let name = NamespacedName::new(text("/metadata/namespace"), text("/metadata/name"));
         let digest: [u8; 32] = Sha256::digest(object.to_string()).into();
         let key = (made, name.clone());
-        if let (Some(written), Some(there)) = (self.written.get(&key), world.made(made, &name))
+        if let (Some(written), Some(there)) = (self.written.get(&key), cluster_state.made(made, &name))
             && written.object == digest
             && written.fields == there.fields
         {
@@ -139,19 +139,19 @@ impl Writer {
                 keep_selector(&mut object, &there.data);
             }
         }
-        self.spend();
+        self.delay_next_write();
         let applied = api.patch(&name.name, &self.parameters(), &Patch::Apply(object)).await?;
         let applied = MadeObject::of(&applied, &self.manager);
         self.written.insert(key, LastWrite { object: digest, fields: applied.fields });
-        world.note_made(made, name, applied);
-        if self.written.len() > 2 * world.made_count() + PRUNE_SLACK {
-            self.written.retain(|(made, name), _| world.made(*made, name).is_some());
+        cluster_state.note_made(made, name, applied);
+        if self.written.len() > 2 * cluster_state.made_count() + PRUNE_SLACK {
+            self.written.retain(|(made, name), _| cluster_state.made(*made, name).is_some());
         }
         Ok(Outcome::Applied)
     }
 
     /// Delays the next write.
-    fn spend(&mut self) {
+    fn delay_next_write(&mut self) {
         self.free = self.free.max(Instant::now()) + PER_WRITE;
     }
 

@@ -70,7 +70,7 @@ pub(super) async fn annotate(
 }
 
 /// Writes the conditions, if the entry is still the version that was read.
-pub(super) async fn tell(
+pub(super) async fn write_conditions(
     cluster: &Cluster,
     name: &NamespacedName,
     entry: &DynamicObject,

@@ -71,7 +71,7 @@ impl Connection<'_> {
 
 /// The cleanup of an entry whose workload is disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Remedy {
+pub(super) enum Cleanup {
     /// It was auto-registered: it is deleted.
     Delete,
     /// It was written by users: only its health condition is removed.
@@ -80,12 +80,12 @@ pub(super) enum Remedy {
 
 /// The cleanup of an entry at `now`, if any. An entry is cleaned up if its workload was disconnected for `grace`, or has been connected
 /// for longer than any connection lasts.
-pub(super) fn remedy(
+pub(super) fn cleanup(
     annotations: &Annotations,
     status: Option<&Value>,
     now: Timestamp,
     (grace, longest): (Duration, Option<Duration>),
-) -> Option<Remedy> {
+) -> Option<Cleanup> {
     let is_past = |at: Timestamp, span: Duration| now.duration_since(at).unsigned_abs() >= span && at <= now;
     if let Some(begun) = annotations.get(CONNECTED).filter(|begun| !begun.is_empty()) {
         let begun = begun.parse::<Timestamp>().ok()?;
@@ -101,9 +101,9 @@ pub(super) fn remedy(
     }
     let has = |name: &str| annotations.get(name).is_some_and(|value| !value.is_empty());
     if has(GROUP) {
-        Some(Remedy::Delete)
+        Some(Cleanup::Delete)
     } else {
-        (has(CONTROLLER) && condition(status).is_some()).then_some(Remedy::Forget)
+        (has(CONTROLLER) && condition(status).is_some()).then_some(Cleanup::Forget)
     }
 }
 
@@ -123,7 +123,8 @@ pub enum WorkloadHealth {
 
 /// The conditions with a health reported at `now`; `None` if there is a later report.
 pub(super) fn with_health(status: Option<&Value>, health: &WorkloadHealth, now: Timestamp) -> Option<Vec<Value>> {
-    let later = condition(status).and_then(|told| told.get("lastProbeTime")?.as_str()?.parse::<Timestamp>().ok());
+    let later = condition(status)
+        .and_then(|health_condition| health_condition.get("lastProbeTime")?.as_str()?.parse::<Timestamp>().ok());
     if later.is_some_and(|later| later > now) {
         return None;
     }
@@ -132,16 +133,16 @@ pub(super) fn with_health(status: Option<&Value>, health: &WorkloadHealth, now: 
         WorkloadHealth::Unhealthy(message) => ("False", Some(message)),
     };
     let now = now.to_string();
-    let mut told = serde_json::json!({
+    let mut health_condition = serde_json::json!({
         "type": HEALTHY, "status": verdict, "lastProbeTime": now, "lastTransitionTime": now,
     });
-    if let (Some(message), Some(told)) = (message, told.as_object_mut()) {
-        told.insert("message".to_owned(), Value::String(message.clone()));
+    if let (Some(message), Some(health_condition)) = (message, health_condition.as_object_mut()) {
+        health_condition.insert("message".to_owned(), Value::String(message.clone()));
     }
     let mut conditions = conditions(status);
     match conditions.iter_mut().find(|condition| is_health(condition)) {
-        Some(before) => *before = told,
-        None => conditions.push(told),
+        Some(before) => *before = health_condition,
+        None => conditions.push(health_condition),
     }
     Some(conditions)
 }
@@ -213,16 +214,16 @@ mod tests {
         let (own, theirs) = ((GROUP, "g"), (CONTROLLER, "a"));
         for (annotations, status, now, expected) in [
             (written(&[own, ended]), None, 29, None),
-            (written(&[own, ended]), None, 30, Some(Remedy::Delete)),
+            (written(&[own, ended]), None, 30, Some(Cleanup::Delete)),
             (written(&[own, ended]), None, 15, None),
             (written(&[own, ended, (CONNECTED, "1970-01-01T00:00:19Z")]), None, 90, None),
             (written(&[own]), None, 90, None),
-            (written(&[own, (DISCONNECTED, "once")]), None, 0, Some(Remedy::Delete)),
-            (written(&[theirs, ended]), Some(&told), 30, Some(Remedy::Forget)),
+            (written(&[own, (DISCONNECTED, "once")]), None, 0, Some(Cleanup::Delete)),
+            (written(&[theirs, ended]), Some(&told), 30, Some(Cleanup::Forget)),
             (written(&[theirs, ended]), None, 30, None),
             (written(&[ended]), Some(&told), 30, None),
         ] {
-            assert_eq!(remedy(&annotations, status, at(now), (grace, None)), expected, "{annotations:?} {now}");
+            assert_eq!(cleanup(&annotations, status, at(now), (grace, None)), expected, "{annotations:?} {now}");
         }
     }
 
@@ -231,14 +232,14 @@ mod tests {
         let pairs = [(GROUP, "g"), (CONTROLLER, "a"), (CONNECTED, "1970-01-01T00:00:10Z")];
         let left: Annotations = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         for (longest, now, expected) in
-            [(Some(30), 39, None), (Some(30), 40, Some(Remedy::Delete)), (Some(30), 5, None), (None, 9000, None)]
+            [(Some(30), 39, None), (Some(30), 40, Some(Cleanup::Delete)), (Some(30), 5, None), (None, 9000, None)]
         {
             let spans = (Duration::from_secs(1), longest.map(Duration::from_secs));
-            assert_eq!(remedy(&left, None, at(now), spans), expected, "{longest:?} {now}");
+            assert_eq!(cleanup(&left, None, at(now), spans), expected, "{longest:?} {now}");
         }
         let unreadable =
             Annotations::from([(GROUP.to_owned(), "g".to_owned()), (CONNECTED.to_owned(), "once".to_owned())]);
-        assert_eq!(remedy(&unreadable, None, at(9000), (Duration::ZERO, Some(Duration::ZERO))), None);
+        assert_eq!(cleanup(&unreadable, None, at(9000), (Duration::ZERO, Some(Duration::ZERO))), None);
     }
 
     #[test]

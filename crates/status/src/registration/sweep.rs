@@ -9,7 +9,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use tokio::time::MissedTickBehavior;
 
-use super::entry_state::Remedy;
+use super::entry_state::Cleanup;
 use super::{Claim, Registrar, annotations, entries, entry_state};
 use navarch_api::object::NamespacedName;
 
@@ -86,7 +86,7 @@ impl Registrar {
                 }
             };
             for entry in &found.items {
-                if self.remedy(entry).is_some() {
+                if self.cleanup(entry).is_some() {
                     let name = NamespacedName::new(&entry.namespace().unwrap_or_default(), &entry.name_any());
                     if let Err(error) = self.clean_up(&name, entry).await {
                         tracing::debug!(%name, %error, "failed to clean up a WorkloadEntry");
@@ -110,25 +110,25 @@ impl Registrar {
     }
 
     /// The cleanup of an entry now.
-    fn remedy(&self, entry: &DynamicObject) -> Option<Remedy> {
+    fn cleanup(&self, entry: &DynamicObject) -> Option<Cleanup> {
         let spans = (self.0.config.grace, self.0.config.longest);
-        entry_state::remedy(&annotations(entry), entry.data.get("status"), Timestamp::now(), spans)
+        entry_state::cleanup(&annotations(entry), entry.data.get("status"), Timestamp::now(), spans)
     }
 
     /// Performs the cleanup of an entry.
     async fn clean_up(&self, name: &NamespacedName, entry: &DynamicObject) -> Result<(), kube::Error> {
         let cluster = &self.0.cluster;
-        match self.remedy(entry) {
+        match self.cleanup(entry) {
             None => Ok(()),
-            Some(Remedy::Delete) => {
+            Some(Cleanup::Delete) => {
                 entries::delete(cluster, name, entry).await?;
                 self.0.metrics.deleted.inc();
                 tracing::info!(%name, "deleted the WorkloadEntry of a workload that disconnected");
                 Ok(())
             }
-            Some(Remedy::Forget) => {
+            Some(Cleanup::Forget) => {
                 let conditions = entry_state::without_health(entry.data.get("status"));
-                entries::tell(cluster, name, entry, &conditions).await
+                entries::write_conditions(cluster, name, entry, &conditions).await
             }
         }
     }

@@ -86,7 +86,7 @@ impl Workload {
     }
 
     /// The key of the workload's rate limit: its service account, or without one its namespace.
-    pub(super) fn payer(&self) -> NamespacedName {
+    pub(super) fn rate_limit_key(&self) -> NamespacedName {
         let namespace = || NamespacedName::new(self.namespace.as_str(), "");
         self.identity.as_ref().map_or_else(namespace, Identity::account)
     }

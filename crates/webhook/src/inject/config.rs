@@ -47,8 +47,8 @@ impl InjectionConfig {
             let reason = format!("policy is {:?}; use enabled or disabled", config.policy);
             return Err(ConfigError::Config(reason));
         }
-        config.never_inject_selector.retain(is_sound);
-        config.always_inject_selector.retain(is_sound);
+        config.never_inject_selector.retain(is_valid);
+        config.always_inject_selector.retain(is_valid);
         Ok(config)
     }
 
@@ -81,13 +81,13 @@ impl InjectionConfig {
 
 /// Whether a selector is valid. As in istiod, an empty selector selects nothing, and a selector with an invalid
 /// requirement is ignored.
-fn is_sound(selector: &LabelSelector) -> bool {
+fn is_valid(selector: &LabelSelector) -> bool {
     let empty = selector.match_labels.is_empty() && selector.match_expressions.is_empty();
-    !empty && selector.match_expressions.iter().all(is_sound_condition)
+    !empty && selector.match_expressions.iter().all(is_valid_requirement)
 }
 
 /// Whether a requirement has a known operator, and values exactly if the operator needs values.
-fn is_sound_condition(condition: &LabelSelectorRequirement) -> bool {
+fn is_valid_requirement(condition: &LabelSelectorRequirement) -> bool {
     match condition.operator.as_str() {
         "In" | "NotIn" => !condition.values.is_empty(),
         "Exists" | "DoesNotExist" => condition.values.is_empty(),

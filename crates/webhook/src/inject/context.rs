@@ -75,7 +75,7 @@ impl<'a> Context<'a> {
     pub(super) fn is_native(&self) -> bool {
         match self.annotation(NATIVE_SIDECAR) {
             None | Some("") => self.native_sidecars,
-            Some(said) => said != "false",
+            Some(value) => value != "false",
         }
     }
 
@@ -97,8 +97,8 @@ impl<'a> Context<'a> {
             ImageOf::Proxy => &global.proxy.image,
             ImageOf::Init => &global.proxy_init.image,
         };
-        let asked = self.annotation_or("sidecar.istio.io/proxyImage", name);
-        if asked.contains('/') { asked.to_owned() } else { self.stock_image(image) }
+        let requested = self.annotation_or("sidecar.istio.io/proxyImage", name);
+        if requested.contains('/') { requested.to_owned() } else { self.stock_image(image) }
     }
 
     /// The image from the values; the pod selects only the variant.

@@ -67,8 +67,8 @@ impl Finishing<'_> {
 
 /// Whether the agent serves the application's metrics: from the annotation, else mesh config; the default is true.
 fn merges_metrics(pod: &Value, mesh: &MeshConfig) -> bool {
-    let said = pod::annotation(pod, "prometheus.istio.io/merge-metrics").and_then(parse_bool);
-    said.or(mesh.enable_prometheus_merge).unwrap_or(true)
+    let value = pod::annotation(pod, "prometheus.istio.io/merge-metrics").and_then(parse_bool);
+    value.or(mesh.enable_prometheus_merge).unwrap_or(true)
 }
 
 /// The status annotation: names of the template's containers, volumes and image pull secrets, and the revision.

@@ -135,7 +135,7 @@ impl Rules {
 ///
 /// # Errors
 /// When an item of a list with a merge key has no key.
-pub fn lay_over(kind: &str, object: &mut Value, overlay: Value) -> Result<(), InjectError> {
+pub fn apply_overlay(kind: &str, object: &mut Value, overlay: Value) -> Result<(), InjectError> {
     let keys = match kind {
         "Deployment" => merge::key_in_pod,
         "Service" => |field: &str| match field {

@@ -56,11 +56,11 @@ impl ProxySettings {
         for list in resources.values_mut() {
             list.sort_by(|a, b| (a.meta.created, &a.meta.key.name).cmp(&(b.meta.created, &b.meta.key.name)));
         }
-        let mut config = lay(&ProxyConfig::istio_defaults(), &mesh.default_config)?;
+        let mut config = merge(&ProxyConfig::istio_defaults(), &mesh.default_config)?;
         if !mesh.root_namespace.is_empty()
             && let Some(whole) = whole_namespace(&resources, &mesh.root_namespace)
         {
-            config = lay(&config, &whole)?;
+            config = merge(&config, &whole)?;
         }
         let base = Arc::new(Effective { json: text_of(&config), config, unknown_fields: Vec::new() });
         Ok(Self { base, root: mesh.root_namespace.clone(), resources })
@@ -80,24 +80,24 @@ impl ProxySettings {
         if namespace != self.root
             && let Some(whole) = whole_namespace(&self.resources, namespace)
         {
-            config = lay(&config, &whole)?;
+            config = merge(&config, &whole)?;
         }
         let mut unknown_fields = Vec::new();
         if let Some(text) = annotation {
             let written = ProxyConfig::default().apply(text)?;
             unknown_fields = written.unknown_fields;
-            config = lay(&config, &written.value)?;
+            config = merge(&config, &written.value)?;
         }
         let selecting = own.into_iter().flatten().find(|resource| selects(resource, pod));
         if let Some(resource) = selecting {
-            config = lay(&config, &of_resource(resource))?;
+            config = merge(&config, &of_resource(resource))?;
         }
         Ok(Arc::new(Effective { json: text_of(&config), config, unknown_fields }))
     }
 }
 
 /// Merges the set fields of one config into another.
-fn lay(below: &ProxyConfig, over: &ProxyConfig) -> Result<ProxyConfig, TextError> {
+fn merge(below: &ProxyConfig, over: &ProxyConfig) -> Result<ProxyConfig, TextError> {
     Ok(below.apply(&json(over))?.value)
 }
 

@@ -88,7 +88,7 @@ impl Rules {
         if let Some(reason) = selection::skipped(&self.config, request.pod, namespace) {
             let audit = BTreeMap::from([("skipped".to_owned(), reason.as_str().to_owned())]);
             let outcome = Outcome::Skipped(reason);
-            return Ok((Injection { outcome, warnings: wish_warnings(request.pod), audit }, None));
+            return Ok((Injection { outcome, warnings: injection_warnings(request.pod), audit }, None));
         }
         annotations::validate(pod::annotations(request.pod))?;
         let proxy = self.proxies.of(request.pod, namespace)?;
@@ -104,9 +104,9 @@ impl Rules {
 
     /// The templates for a pod: from its annotation, else from the config, with aliases resolved once.
     fn template_names(&self, pod: &Value) -> Vec<String> {
-        let asked = pod::annotation(pod, TEMPLATES)
-            .map(|asked| asked.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>());
-        let names = asked.as_deref().unwrap_or(&self.config.default_templates);
+        let requested = pod::annotation(pod, TEMPLATES)
+            .map(|requested| requested.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>());
+        let names = requested.as_deref().unwrap_or(&self.config.default_templates);
         let resolved = names.iter().flat_map(|name| match self.config.aliases.get(name) {
             Some(others) => others.as_slice(),
             None => std::slice::from_ref(name),
@@ -116,15 +116,15 @@ impl Rules {
 }
 
 /// Warnings about an invalid value of the injection label or annotation.
-fn wish_warnings(pod: &Value) -> Vec<String> {
-    let said = pod::label(pod, INJECT).or_else(|| pod::annotation(pod, INJECT));
-    let strange = said.filter(|said| !matches!(*said, "true" | "false" | ""));
-    strange.map(|said| format!("{INJECT} is {said:?}, which is ignored; use true or false")).into_iter().collect()
+fn injection_warnings(pod: &Value) -> Vec<String> {
+    let value = pod::label(pod, INJECT).or_else(|| pod::annotation(pod, INJECT));
+    let invalid = value.filter(|value| !matches!(*value, "true" | "false" | ""));
+    invalid.map(|value| format!("{INJECT} is {value:?}, which is ignored; use true or false")).into_iter().collect()
 }
 
 /// Warnings about an injected pod.
 fn warnings(pod: &Value, proxy: &Effective) -> Vec<String> {
-    let mut warnings = wish_warnings(pod);
+    let mut warnings = injection_warnings(pod);
     let policy = pod.get("spec").and_then(|spec| spec.get("dnsPolicy")).and_then(Value::as_str).unwrap_or_default();
     if !matches!(policy, "" | "ClusterFirst") {
         warnings.push(format!(

@@ -39,8 +39,8 @@ pub(super) fn skipped(config: &InjectionConfig, pod: &Value, namespace: &str) ->
 
 /// The pod's own choice: from the label, else from the annotation.
 fn requested(pod: &Value) -> Requested {
-    let said = pod::label(pod, INJECT).or_else(|| pod::annotation(pod, INJECT));
-    match said {
+    let value = pod::label(pod, INJECT).or_else(|| pod::annotation(pod, INJECT));
+    match value {
         Some("true") => Requested::Yes,
         Some("false") => Requested::No,
         Some(_) | None => Requested::Silent,

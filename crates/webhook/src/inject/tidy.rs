@@ -25,12 +25,12 @@ const ZERO_IS_ABSENT: [&str; 12] = [
 const EMPTY_MAP_IS_ABSENT: [&str; 2] = ["limits", "requests"];
 
 /// Strings of containers that are kept if empty; `service` is the service of a gRPC probe.
-const TEXT_STANDS: [&str; 3] = ["name", "mountPath", "service"];
+const KEPT_IF_EMPTY: [&str; 3] = ["name", "mountPath", "service"];
 
 /// Removes zero values from a container.
 pub(super) fn container(container: &mut Value) {
     let Value::Object(fields) = container else { return };
-    tidy(fields);
+    remove_zero_values(fields);
     fields.entry("resources").or_insert_with(|| Value::Object(Map::new()));
 }
 
@@ -45,23 +45,23 @@ pub(super) fn labels(injected: &mut Value, before: &Value) {
 }
 
 /// Removes zero values from the fields of an object.
-fn tidy(fields: &mut Map<String, Value>) {
+fn remove_zero_values(fields: &mut Map<String, Value>) {
     for (name, value) in fields.iter_mut() {
         match value {
             Value::Object(quantities) if EMPTY_MAP_IS_ABSENT.contains(&name.as_str()) => normalise(quantities),
-            Value::Object(fields) => tidy(fields),
-            Value::Array(items) => items.iter_mut().filter_map(Value::as_object_mut).for_each(tidy),
+            Value::Object(fields) => remove_zero_values(fields),
+            Value::Array(items) => items.iter_mut().filter_map(Value::as_object_mut).for_each(remove_zero_values),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
-    fields.retain(|name, value| stands(name, value));
+    fields.retain(|name, value| is_kept(name, value));
 }
 
 /// Whether a field is kept.
-fn stands(name: &str, value: &Value) -> bool {
+fn is_kept(name: &str, value: &Value) -> bool {
     match value {
         Value::Null => false,
-        Value::String(text) => !text.is_empty() || TEXT_STANDS.contains(&name),
+        Value::String(text) => !text.is_empty() || KEPT_IF_EMPTY.contains(&name),
         Value::Bool(value) => *value || !ZERO_IS_ABSENT.contains(&name),
         Value::Number(number) => number.as_i64() != Some(0) || !ZERO_IS_ABSENT.contains(&name),
         Value::Array(items) => !items.is_empty(),

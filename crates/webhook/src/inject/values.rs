@@ -33,7 +33,7 @@ impl Values {
     /// Merges values into the chart's defaults, as plain data.
     pub(super) fn over_defaults(values: &Value) -> Value {
         let mut all = serde_json::to_value(Self::default()).unwrap_or_default();
-        lay(&mut all, values);
+        merge(&mut all, values);
         all
     }
 
@@ -57,11 +57,11 @@ impl Values {
 }
 
 /// Merges values into other values, recursively.
-fn lay(below: &mut Value, over: &Value) {
+fn merge(below: &mut Value, over: &Value) {
     match (below, over) {
         (Value::Object(below), Value::Object(over)) => {
             for (name, value) in over {
-                lay(below.entry(name).or_insert(Value::Null), value);
+                merge(below.entry(name).or_insert(Value::Null), value);
             }
         }
         (below, over) => *below = over.clone(),

@@ -41,7 +41,7 @@ impl Workload {
             workload.name = text("name").to_owned();
             workload.api_version = text("apiVersion").to_owned();
             workload.kind = text("kind").to_owned();
-            workload.look_behind(pod);
+            workload.resolve_owner(pod);
         }
         if workload.name.is_empty() {
             workload.name = pod::meta(pod, "name").to_owned();
@@ -50,7 +50,7 @@ impl Workload {
     }
 
     /// Replaces the controller with its owner, which is derived from names and labels.
-    fn look_behind(&mut self, pod: &Value) {
+    fn resolve_owner(&mut self, pod: &Value) {
         let label = |name: &str| pod::label(pod, name).filter(|value| !value.is_empty());
         match self.kind.as_str() {
             "ReplicaSet" => {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     /// Kind, name and API version of the workload of a pod with a controller.
-    fn behind(kind: &str, name: &str, labels: Value) -> (String, String, String) {
+    fn owner_of(kind: &str, name: &str, labels: Value) -> (String, String, String) {
         let owner = json!({"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": true});
         let pod = json!({"metadata": {"generateName": "x-", "labels": labels, "ownerReferences": [owner]}});
         let workload = Workload::of(&pod, "shop");
@@ -119,14 +119,14 @@ mod tests {
     fn workload_names_are_derived_from_labels_and_owner_names() {
         let is = |kind: &str, name: &str, version: &str| (kind.to_owned(), name.to_owned(), version.to_owned());
         let hash = json!({"pod-template-hash": "abc"});
-        assert_eq!(behind("ReplicaSet", "web-abc", hash.clone()), is("Deployment", "web", "apps/v1"));
-        assert_eq!(behind("ReplicaSet", "web-xyz", hash), is("ReplicaSet", "web-xyz", "apps/v1"));
+        assert_eq!(owner_of("ReplicaSet", "web-abc", hash.clone()), is("Deployment", "web", "apps/v1"));
+        assert_eq!(owner_of("ReplicaSet", "web-xyz", hash), is("ReplicaSet", "web-xyz", "apps/v1"));
         let rollout = json!({"rollouts-pod-template-hash": "abc"});
-        assert_eq!(behind("ReplicaSet", "web-abc", rollout), is("Rollout", "web", "v1alpha1"));
+        assert_eq!(owner_of("ReplicaSet", "web-abc", rollout), is("Rollout", "web", "v1alpha1"));
         let config = json!({"deploymentconfig": "dc"});
-        assert_eq!(behind("ReplicationController", "dc-1", config), is("DeploymentConfig", "dc", "apps/v1"));
-        assert_eq!(behind("Job", "backup-28345678", json!({})), is("CronJob", "backup", "batch/v1"));
-        assert_eq!(behind("Job", "backup-2834567", json!({})), is("Job", "backup-2834567", "apps/v1"));
+        assert_eq!(owner_of("ReplicationController", "dc-1", config), is("DeploymentConfig", "dc", "apps/v1"));
+        assert_eq!(owner_of("Job", "backup-28345678", json!({})), is("CronJob", "backup", "batch/v1"));
+        assert_eq!(owner_of("Job", "backup-2834567", json!({})), is("Job", "backup-2834567", "apps/v1"));
         let bare = json!({"metadata": {"name": "web"}});
         assert_eq!(Workload::of(&bare, "shop").kind, "Pod");
     }

@@ -15,7 +15,7 @@ use super::bundle::{self, Grace};
 const INJECTOR: &str = "sidecar-injector.istio.io";
 
 /// Suffix of the names of webhooks that only warn: if they cannot be called, objects are admitted.
-const ADVISER: &str = "warnings.navarch.io";
+const WARNING_WEBHOOK_SUFFIX: &str = "warnings.navarch.io";
 
 /// The kinds of webhook configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ fn found_bundle(webhook: &Value) -> String {
 }
 
 /// Whether all maintained webhooks contain all of these roots.
-pub(super) fn holds(kind: HookKind, object: &DynamicObject, roots: &str) -> bool {
+pub(super) fn contains_roots(kind: HookKind, object: &DynamicObject, roots: &str) -> bool {
     let wanted = bundle::certificates(roots);
     webhooks(object).filter(|webhook| kind.owns(webhook)).all(|webhook| {
         let found = found_bundle(webhook);
@@ -89,7 +89,7 @@ pub(super) fn set_bundle(
 
 /// Whether a webhook only warns.
 fn only_warns(webhook: &Value) -> bool {
-    webhook.get("name").and_then(Value::as_str).is_some_and(|name| name.ends_with(ADVISER))
+    webhook.get("name").and_then(Value::as_str).is_some_and(|name| name.ends_with(WARNING_WEBHOOK_SUFFIX))
 }
 
 /// Whether a webhook that may reject objects does not fail closed.

@@ -8,7 +8,7 @@ use super::{HookKind, REVISION, hooks, resource};
 
 /// The webhook configurations of a revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HooksSeen {
+pub struct FoundWebhooks {
     /// The names of all configurations.
     pub all: Vec<String>,
     /// The names of configurations with a webhook that lacks a root.
@@ -19,13 +19,13 @@ pub struct HooksSeen {
 ///
 /// # Errors
 /// If the request to the API server fails.
-pub async fn look(client: &Client, kind: HookKind, revision: &str, roots: &str) -> kube::Result<HooksSeen> {
+pub async fn look(client: &Client, kind: HookKind, revision: &str, roots: &str) -> kube::Result<FoundWebhooks> {
     let api = Api::<DynamicObject>::all_with(client.clone(), &resource(kind));
     let found = api.list(&ListParams::default().labels(&format!("{REVISION}={revision}"))).await?;
-    let mut seen = HooksSeen::default();
+    let mut seen = FoundWebhooks::default();
     for object in found {
         let name = object.metadata.name.clone().unwrap_or_default();
-        if !hooks::holds(kind, &object, roots) {
+        if !hooks::contains_roots(kind, &object, roots) {
             seen.without_roots.push(name.clone());
         }
         seen.all.push(name);

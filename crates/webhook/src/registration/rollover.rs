@@ -45,16 +45,16 @@ struct Announcement {
     /// The name of the cluster.
     place: Arc<str>,
     /// The roots in the configuration; closed once no task maintains it.
-    told: watch::Receiver<Arc<str>>,
+    roots: watch::Receiver<Arc<str>>,
 }
 
 impl Announcement {
     /// Whether a task maintains the configuration.
     fn is_kept(&self) -> bool {
-        let mut told = self.told.clone();
+        let mut receiver = self.roots.clone();
         // An unread last value does not mean that the sender still exists.
-        told.mark_unchanged();
-        told.has_changed().is_ok()
+        receiver.mark_unchanged();
+        receiver.has_changed().is_ok()
     }
 }
 
@@ -62,31 +62,31 @@ impl Announcements {
     /// Adds a cluster in which these roots are published. The owner updates the sender; dropping it ends the wait for it.
     #[must_use]
     pub fn add(&self, place: &str, roots: Arc<str>) -> watch::Sender<Arc<str>> {
-        let (sender, told) = watch::channel(roots);
+        let (sender, receiver) = watch::channel(roots);
         let mut open = self.0.lock();
         // Removes announcements whose sender was dropped.
         open.retain(Announcement::is_kept);
-        open.push(Announcement { place: Arc::from(place), told });
+        open.push(Announcement { place: Arc::from(place), roots: receiver });
         sender
     }
 
     /// Waits until these roots are announced in all clusters and applied, up to a limit. Returns the clusters that lack them.
-    async fn reach(&self, roots: &str, notice: Duration, limit: Duration) -> Vec<Arc<str>> {
+    async fn wait_announced(&self, roots: &str, notice: Duration, limit: Duration) -> Vec<Arc<str>> {
         let mut open = self.0.lock().clone();
         let is_watched = !open.is_empty();
-        let told = async {
+        let announced = async {
             for announcement in &mut open {
                 // A dropped sender is not waited for.
-                drop(announcement.told.wait_for(|told| **told == *roots).await);
+                drop(announcement.roots.wait_for(|announced| **announced == *roots).await);
             }
             if is_watched {
                 sleep(notice).await;
             }
         };
-        if timeout(limit, told).await.is_ok() {
+        if timeout(limit, announced).await.is_ok() {
             return Vec::new();
         }
-        let lacks = |announcement: &&Announcement| announcement.is_kept() && **announcement.told.borrow() != *roots;
+        let lacks = |announcement: &&Announcement| announcement.is_kept() && **announcement.roots.borrow() != *roots;
         open.iter().filter(lacks).map(|announcement| announcement.place.clone()).collect()
     }
 }
@@ -101,7 +101,7 @@ pub fn rollover(
         while tls.changed().await {
             let next = tls.web();
             if *sender.borrow().roots != *next.roots {
-                let missing = announcements.reach(&next.roots, PROPAGATION_DELAY, ANNOUNCE_TIMEOUT).await;
+                let missing = announcements.wait_announced(&next.roots, PROPAGATION_DELAY, ANNOUNCE_TIMEOUT).await;
                 if !missing.is_empty() {
                     let clusters = missing.join(", ");
                     tracing::warn!(
@@ -134,19 +134,19 @@ mod tests {
     async fn waiting_for_an_unreachable_cluster_is_bounded() {
         let announcements = Announcements::default();
         let none = Vec::<Arc<str>>::new();
-        assert_eq!(announcements.reach("new", LONG, LONG).await, none, "there is no webhook");
+        assert_eq!(announcements.wait_announced("new", LONG, LONG).await, none, "there is no webhook");
 
         let [own, east, gone] = ["own", "east", "gone"].map(|place| announcements.add(place, Arc::from("old")));
         drop(gone);
         own.send_replace(Arc::from("new"));
-        assert_eq!(announcements.reach("new", Duration::ZERO, SHORT).await, [Arc::from("east")]);
+        assert_eq!(announcements.wait_announced("new", Duration::ZERO, SHORT).await, [Arc::from("east")]);
 
         let begun = Instant::now();
         let told = async {
             sleep(SHORT).await;
             east.send_replace(Arc::from("new"));
         };
-        let (missing, ()) = tokio::join!(announcements.reach("new", SHORT, LONG), told);
+        let (missing, ()) = tokio::join!(announcements.wait_announced("new", SHORT, LONG), told);
         assert_eq!(missing, none);
         assert!(begun.elapsed() >= SHORT * 2, "API servers have time to notice");
         drop(east);

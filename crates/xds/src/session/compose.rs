@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::session::diff::{
-    Base, Diff, Leaving, Payload, SubscribedBy, encode_keeping, find, meant_by_aliases, missing,
+    Base, Diff, Payload, Removal, SubscribedBy, encode_keeping, find, missing, names_of_aliases,
 };
 use crate::session::discovery_request::Protocol;
 use crate::session::encoding_cache::EncodingCache;
@@ -48,10 +48,10 @@ impl Watch {
     ) -> Option<Composed> {
         let latest = self.latest.as_ref()?;
         let changes = self.changes(frames, latest);
-        let gone = self.gone(&changes, latest);
+        let gone = self.removed(&changes, latest);
         Some(match protocol {
             Protocol::Delta => self.compose_delta(changes, gone, latest, removals),
-            Protocol::StateOfTheWorld if self.is_told_whole() => {
+            Protocol::StateOfTheWorld if self.has_all_resources() => {
                 self.compose_whole(&changes, gone, latest, removals, frames)
             }
             Protocol::StateOfTheWorld => {
@@ -78,14 +78,14 @@ impl Watch {
         removals: RemovalPolicy,
     ) -> Composed {
         // Names that do not exist are reported as removed at once: the client waits for a response.
-        let mut removed = missing(&self.owed.asked, latest);
+        let mut removed = missing(&self.owed.requested, latest);
         let mut leaving = gone;
         match removals {
             RemovalPolicy::Allowed => removed.extend(std::mem::take(&mut leaving).into_keys()),
             RemovalPolicy::Withheld => leaving.retain(|name, _| !removed.contains(name)),
         }
-        let asked = if self.interest.wildcard { SubscribedBy::ForAll } else { SubscribedBy::ByName };
-        let (payload, count) = (changes.delta(asked), changes.resources.len());
+        let subscribed_by = if self.interest.wildcard { SubscribedBy::ForAll } else { SubscribedBy::ByName };
+        let (payload, count) = (changes.delta(subscribed_by), changes.resources.len());
         let worth_sending = self.owed.first || count > 0 || !removed.is_empty();
         Composed { changes, payload, count, removed: removed.into_iter().collect(), leaving, worth_sending }
     }
@@ -102,7 +102,7 @@ impl Watch {
         // A resource that the client may or may not have cannot be kept.
         let is_doubtful = gone.values().any(Option::is_none);
         let mut worth_sending =
-            self.owed.first || is_doubtful || !self.owed.asked.is_empty() || !changes.resources.is_empty();
+            self.owed.first || is_doubtful || !self.owed.requested.is_empty() || !changes.resources.is_empty();
         let mut leaving = gone;
         leaving.retain(|_, resource| resource.is_some());
         if removals == RemovalPolicy::Allowed {
@@ -124,8 +124,8 @@ impl Watch {
 
     /// The diff to send. It is shared, unless this client subscribed to resources that it already has.
     fn changes(&self, frames: &EncodingCache, latest: &Arc<Collection>) -> Arc<Diff> {
-        let meant = meant_by_aliases(&self.owed.asked, latest);
-        let again = self.owed.asked.iter().chain(self.held.leaving.keys()).chain(&meant);
+        let meant = names_of_aliases(&self.owed.requested, latest);
+        let again = self.owed.requested.iter().chain(self.held.leaving.keys()).chain(&meant);
         let again: BTreeSet<ResourceName> = again.filter(|name| self.held.base.contains(name)).cloned().collect();
         match self.owed.forced.as_slice() {
             [] if again.is_empty() => frames.changes(&self.held.base, latest, None),
@@ -139,23 +139,23 @@ impl Watch {
     }
 
     /// Resources that the client has and still subscribes to, but that no longer exist.
-    fn gone(&self, changes: &Diff, latest: &Collection) -> PendingRemovals {
+    fn removed(&self, changes: &Diff, latest: &Collection) -> PendingRemovals {
         // Envoy needs extensions as long as anything may refer to them (envoyproxy/envoy #32823).
         if self.kind == ResourceType::ExtensionConfig {
             return PendingRemovals::new();
         }
         let earlier = self.held.leaving.iter().filter(|(name, _)| find(latest, name).is_none());
-        let all = earlier.map(|(name, old): (_, _)| -> Leaving { (name.clone(), old.clone()) });
-        all.chain(changes.removed.iter().cloned()).filter(|(name, _)| self.is_wanted(name)).collect()
+        let all = earlier.map(|(name, old): (_, _)| -> Removal { (name.clone(), old.clone()) });
+        all.chain(changes.removed.iter().cloned()).filter(|(name, _)| self.is_subscribed(name)).collect()
     }
 
     /// Whether the client subscribes to this name. Resources subscribed to by address are sent under another name.
-    fn is_wanted(&self, name: &ResourceName) -> bool {
+    fn is_subscribed(&self, name: &ResourceName) -> bool {
         self.interest.wildcard || self.kind.is_by_address() || self.interest.names.contains(name)
     }
 
     /// Whether a state-of-the-world response contains all resources: clients remove those that it lacks.
-    fn is_told_whole(&self) -> bool {
+    fn has_all_resources(&self) -> bool {
         self.kind.is_wildcard_by_default() || self.interest.wildcard
     }
 }

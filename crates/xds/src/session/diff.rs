@@ -33,7 +33,7 @@ pub(crate) enum Base {
 }
 
 /// A name to remove from a client, with the resource if it was sent on this stream.
-pub(crate) type Leaving = (ResourceName, Option<Arc<Resource>>);
+pub(crate) type Removal = (ResourceName, Option<Arc<Resource>>);
 
 /// How a client subscribes to the resources of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) struct Diff {
     /// Resources that are new, changed or forced; sorted by name.
     pub(crate) resources: Vec<Arc<Resource>>,
     /// Resources of the client that no longer exist; sorted by name.
-    pub(crate) removed: Vec<Leaving>,
+    pub(crate) removed: Vec<Removal>,
     /// The endpoint sets that the clusters among `resources` wait for.
     pub(crate) warming: Names,
     /// `resources` encoded for a delta response, at first use.
@@ -62,18 +62,18 @@ pub(crate) struct Diff {
 
 /// The fields of a cluster that name its endpoint set. Other fields are skipped.
 #[derive(Clone, PartialEq, prost::Message)]
-struct ClusterGlance {
+struct ClusterFields {
     /// `type`.
     #[prost(int32, optional, tag = "2")]
     discovery: Option<i32>,
     /// `eds_cluster_config`.
     #[prost(message, optional, tag = "3")]
-    eds: Option<EdsGlance>,
+    eds: Option<EdsFields>,
 }
 
 /// `Cluster.EdsClusterConfig`.
 #[derive(Clone, PartialEq, prost::Message)]
-struct EdsGlance {
+struct EdsFields {
     /// `service_name`; the cluster's name if empty.
     #[prost(string, tag = "2")]
     service_name: String,
@@ -138,13 +138,14 @@ pub(crate) fn missing(names: &BTreeSet<ResourceName>, collection: &Collection) -
     missing
 }
 
-/// The names of the resources whose aliases are in `asked`. Walks over all resources of types with aliases, unless `asked` is empty.
-pub(crate) fn meant_by_aliases(asked: &BTreeSet<ResourceName>, collection: &Collection) -> Vec<ResourceName> {
-    if asked.is_empty() || !collection.kind.is_by_address() {
+/// The names of the resources whose aliases are in `requested`. Walks over all resources of types with aliases, unless `requested` is empty.
+pub(crate) fn names_of_aliases(requested: &BTreeSet<ResourceName>, collection: &Collection) -> Vec<ResourceName> {
+    if requested.is_empty() || !collection.kind.is_by_address() {
         return Vec::new();
     }
-    let is_meant = |resource: &&Arc<Resource>| aliases_of(resource).iter().any(|alias| asked.contains(alias.as_str()));
-    collection.resources.iter().filter(is_meant).map(|resource| resource.name.clone()).collect()
+    let has_alias =
+        |resource: &&Arc<Resource>| aliases_of(resource).iter().any(|alias| requested.contains(alias.as_str()));
+    collection.resources.iter().filter(has_alias).map(|resource| resource.name.clone()).collect()
 }
 
 pub(crate) fn find<'a>(collection: &'a Collection, name: &ResourceName) -> Option<&'a Arc<Resource>> {
@@ -178,14 +179,14 @@ impl Diff {
         }
         if let (Base::InitialVersions(_), Some(unknown)) = (base, &latest.unknown) {
             // For a client that subscribes by address, the base contains the addresses of its subscription.
-            removed.retain(|(name, _): &Leaving| !is_address(name) || unknown.contains(name));
+            removed.retain(|(name, _): &Removal| !is_address(name) || unknown.contains(name));
         }
         if let Some(forced) = forced {
             resources.extend(forced.iter().filter_map(|name| find(latest, name)).cloned());
             resources.sort_by(|a, b| a.name.cmp(&b.name));
             resources.dedup_by(|a, b| a.name == b.name);
         }
-        let warming = Arc::new(resources.iter().filter_map(|resource| warms_with(resource)).collect());
+        let warming = Arc::new(resources.iter().filter_map(|resource| required_endpoints(resource)).collect());
         let (delta, state, keeping) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         Self { resources, removed, warming, delta, state, keeping }
     }
@@ -195,9 +196,9 @@ impl Diff {
         self.resources.iter().map(|resource| resource.body.len()).sum()
     }
 
-    /// The changed resources as the `resources` of a delta response. All streams that share this diff have the same `asked`.
-    pub(crate) fn delta(&self, asked: SubscribedBy) -> Payload {
-        self.delta.get_or_init(|| encode_delta(&self.resources, asked)).clone()
+    /// The changed resources as the `resources` of a delta response. All streams that share this diff have the same `subscribed_by`.
+    pub(crate) fn delta(&self, subscribed_by: SubscribedBy) -> Payload {
+        self.delta.get_or_init(|| encode_delta(&self.resources, subscribed_by)).clone()
     }
 
     /// The changed resources as the `resources` of a state-of-the-world response.
@@ -240,11 +241,11 @@ fn walk<'a, T>(
 }
 
 /// The endpoint set that a resource waits for before it can be used, if it is a cluster with endpoints from EDS.
-fn warms_with(resource: &Resource) -> Option<ResourceName> {
+fn required_endpoints(resource: &Resource) -> Option<ResourceName> {
     if resource.kind != ResourceType::Cluster {
         return None;
     }
-    let snapshot = ClusterGlance::decode(resource.body.clone()).ok()?;
+    let snapshot = ClusterFields::decode(resource.body.clone()).ok()?;
     if snapshot.discovery != Some(DISCOVERY_EDS) {
         return None;
     }
@@ -255,14 +256,14 @@ fn warms_with(resource: &Resource) -> Option<ResourceName> {
 }
 
 /// The `resources` field of a delta response.
-fn encode_delta(resources: &[Arc<Resource>], asked: SubscribedBy) -> Payload {
+fn encode_delta(resources: &[Arc<Resource>], subscribed_by: SubscribedBy) -> Payload {
     let resources = resources
         .iter()
         .map(|resource| RawResource {
             version: resource.version.to_string(),
             resource: Some(any(resource)),
             name: resource.name.as_str().to_owned(),
-            aliases: match asked {
+            aliases: match subscribed_by {
                 SubscribedBy::ByName => aliases_of(resource),
                 SubscribedBy::ForAll => Vec::new(),
             },

@@ -139,7 +139,7 @@ pub(crate) trait Wire: prost::Message + Default + 'static {
 ///
 /// # Errors
 /// If they are not a request, or exceed a limit.
-pub fn would_be_taken(protocol: Protocol, bytes: &[u8]) -> Result<(), Status> {
+pub fn check_first_request(protocol: Protocol, bytes: &[u8]) -> Result<(), Status> {
     match protocol {
         Protocol::StateOfTheWorld => taken::<DiscoveryRequest>(bytes),
         Protocol::Delta => taken::<DeltaDiscoveryRequest>(bytes),
@@ -351,7 +351,7 @@ mod tests {
         #[test]
         fn no_request_is_too_strange_to_be_read_or_refused(bytes in bytes()) {
             for protocol in [Protocol::StateOfTheWorld, Protocol::Delta] {
-                drop(would_be_taken(protocol, &bytes));
+                drop(check_first_request(protocol, &bytes));
             }
         }
     }

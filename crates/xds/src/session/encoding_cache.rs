@@ -109,7 +109,7 @@ impl EncodingCache {
     /// The diff from `base` to `latest`. `forced` are sent even if unchanged. Streams that make the same step share
     /// the diff; while one computes it, the others wait.
     pub(crate) fn changes(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<Diff> {
-        let kept = self.kept(base, latest, forced);
+        let kept = self.get_or_insert(base, latest, forced);
         let mut computed = None;
         let changes = kept
             .changes
@@ -130,7 +130,7 @@ impl EncodingCache {
     /// frees them on this thread.
     pub(crate) fn release(&self) {
         let mut generations = self.generations.lock();
-        let impossible = generations.take_impossible();
+        let impossible = generations.take_unreachable();
         let idle = generations.take(CachedDiff::is_idle);
         drop(generations);
         drop((impossible, idle));
@@ -141,7 +141,7 @@ impl EncodingCache {
         let mut generations = self.generations.lock();
         generations.bytes += bytes;
         generations.fresh += bytes;
-        let impossible = if generations.fresh > SWEEP_BYTES { generations.take_impossible() } else { Vec::new() };
+        let impossible = if generations.fresh > SWEEP_BYTES { generations.take_unreachable() } else { Vec::new() };
         if generations.bytes <= MAX_BYTES && generations.young.len() <= MAX_DIFFS {
             return (impossible, KeyedMap::default());
         }
@@ -151,7 +151,7 @@ impl EncodingCache {
     }
 
     /// Returns the entry of a diff, and inserts it if it is missing.
-    fn kept(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<CachedDiff> {
+    fn get_or_insert(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<CachedDiff> {
         let (base_address, guard) = match base {
             Base::Nothing => (0, Guard::Nothing),
             Base::Sent(sent) => (Arc::as_ptr(sent).addr(), Guard::Sent(Arc::downgrade(sent))),
@@ -186,16 +186,16 @@ impl EncodingCache {
 
 impl Generations {
     /// Removes unreachable diffs, such as those based on the state of all clients before the last push.
-    fn take_impossible(&mut self) -> Vec<Arc<CachedDiff>> {
+    fn take_unreachable(&mut self) -> Vec<Arc<CachedDiff>> {
         self.fresh = 0;
         self.take(|kept| !kept.is_possible())
     }
 
     /// Removes the diffs that match.
-    fn take(&mut self, is_meant: impl Fn(&CachedDiff) -> bool) -> Vec<Arc<CachedDiff>> {
+    fn take(&mut self, selects: impl Fn(&CachedDiff) -> bool) -> Vec<Arc<CachedDiff>> {
         let Self { young, old, .. } = self;
         let all = [young, old].into_iter();
-        all.flat_map(|steps| steps.extract_if(|_, kept| is_meant(kept))).map(|(_, kept)| kept).collect()
+        all.flat_map(|steps| steps.extract_if(|_, kept| selects(kept))).map(|(_, kept)| kept).collect()
     }
 }
 

@@ -103,7 +103,7 @@ impl DeltaDiscoveryRequest {
     }
 
     /// Adds the decoded entry.
-    fn bring(&mut self) {
+    fn add_entry(&mut self) {
         let WireEntry { name, version } = &self.entry;
         if name.len() > MAX_NAME_BYTES {
             self.fault.get_or_insert(Fault::TooLong);
@@ -133,7 +133,7 @@ impl prost::Message for DeltaDiscoveryRequest {
         }
         prost::Message::clear(&mut self.entry);
         prost::encoding::message::merge(wire_type, &mut self.entry, buffer, context)?;
-        self.bring();
+        self.add_entry();
         Ok(())
     }
 

@@ -79,7 +79,7 @@ impl Mailbox {
     }
 
     /// Makes the stream check whether it has something to send.
-    pub(crate) fn nudge(&self) {
+    pub(crate) fn wake(&self) {
         self.slots.lock().is_nudged = true;
         self.wake.wake();
     }

@@ -86,22 +86,22 @@ impl Session {
     /// Whether removals of a type may be sent now.
     pub(crate) fn removals(&self, kind: ResourceType, now: Duration) -> RemovalPolicy {
         let waited = || {
-            let since = self.watches.get(&kind).and_then(|watch| watch.leaving_since());
+            let since = self.watches.get(&kind).and_then(|watch| watch.removals_pending_since());
             since.is_some_and(|since| since + ORDER_WAIT <= now)
         };
         let are_quiet = match kind {
             ResourceType::Cluster => {
                 let users = [ResourceType::Listener, ResourceType::Route];
-                let hosts_are_quiet = self.is_quiet(ResourceType::VirtualHost);
+                let hosts_are_quiet = self.is_acknowledged(ResourceType::VirtualHost);
                 // A client that reconnects with clusters has listeners, too, and is about to subscribe to them.
                 let comes_back =
                     self.watches.get(&kind).is_some_and(|watch| watch.has_initial_versions) && now < ORDER_WAIT;
                 hosts_are_quiet
                     && users
                         .into_iter()
-                        .all(|user| self.is_quiet(user) && (!comes_back || self.watches.contains_key(&user)))
+                        .all(|user| self.is_acknowledged(user) && (!comes_back || self.watches.contains_key(&user)))
             }
-            ResourceType::Endpoint => self.is_quiet(ResourceType::Cluster),
+            ResourceType::Endpoint => self.is_acknowledged(ResourceType::Cluster),
             // Once the route configuration with `vhds` is sent, the client has no other virtual hosts.
             ResourceType::VirtualHost => !self.is_unsent(ResourceType::Route),
             ResourceType::Listener

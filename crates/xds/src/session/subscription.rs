@@ -52,9 +52,9 @@ impl Session {
             return;
         }
         if wildcard && !watch.interest.wildcard {
-            watch.ask_for_all();
+            watch.subscribe_to_all();
         }
-        watch.ask(&*interest.names - &*watch.interest.names);
+        watch.subscribe(&*interest.names - &*watch.interest.names);
         watch.interest = interest;
         self.refresh(kind, frames, effects);
     }
@@ -91,13 +91,13 @@ impl Session {
         if !unsubscribe.names.is_empty() {
             interest.names = Arc::new(&*interest.names - &unsubscribe.names);
         }
-        watch.ask(subscribe.names.clone());
-        watch.let_go(&unsubscribe.names);
+        watch.subscribe(subscribe.names.clone());
+        watch.remove_names(&unsubscribe.names);
         if interest.wildcard {
             // The client cannot know whether the wildcard includes the name that it unsubscribed from.
-            watch.ask(unsubscribe.names.clone());
+            watch.subscribe(unsubscribe.names.clone());
             if !watch.interest.wildcard {
-                watch.ask_for_all();
+                watch.subscribe_to_all();
             }
         }
         if interest != watch.interest {

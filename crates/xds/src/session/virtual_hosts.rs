@@ -35,10 +35,10 @@ impl Session {
     }
 
     /// Sends virtual hosts again whose route configurations match.
-    fn hosts_again(&mut self, is_meant: impl Fn(&str) -> bool) {
+    fn hosts_again(&mut self, selects: impl Fn(&str) -> bool) {
         let Some(hosts) = self.watches.get_mut(&ResourceType::VirtualHost) else { return };
-        let is_meant = |name: &ResourceName| name.as_str().rsplit_once('/').is_some_and(|(routes, _)| is_meant(routes));
-        let held: BTreeSet<ResourceName> = hosts.held.base.names().filter(is_meant).collect();
-        hosts.ask(held);
+        let selects = |name: &ResourceName| name.as_str().rsplit_once('/').is_some_and(|(routes, _)| selects(routes));
+        let held: BTreeSet<ResourceName> = hosts.held.base.names().filter(selects).collect();
+        hosts.subscribe(held);
     }
 }

@@ -90,7 +90,7 @@ pub(crate) struct Pending {
     /// The first response, even if it is empty.
     pub(crate) first: bool,
     /// Newly subscribed names.
-    pub(crate) asked: BTreeSet<ResourceName>,
+    pub(crate) requested: BTreeSet<ResourceName>,
     /// Names that the client needs again.
     pub(crate) forced: Vec<Names>,
 }
@@ -107,15 +107,15 @@ struct InFlight {
 
 impl Pending {
     /// Whether nothing is pending.
-    fn is_nothing(&self) -> bool {
-        !self.first && self.asked.is_empty() && self.forced.is_empty()
+    fn is_empty(&self) -> bool {
+        !self.first && self.requested.is_empty() && self.forced.is_empty()
     }
 }
 
 impl Watch {
-    /// A subscription that waits for its first response. `asked` are those of its names that the client does not have.
+    /// A subscription that waits for its first response. `requested` are those of its names that the client does not have.
     pub(crate) fn new(kind: ResourceType, interest: Interest, base: Base) -> Self {
-        let asked = interest.names.iter().filter(|name| !base.contains(name)).cloned().collect();
+        let requested = interest.names.iter().filter(|name| !base.contains(name)).cloned().collect();
         Self {
             kind,
             interest,
@@ -125,7 +125,7 @@ impl Watch {
             reason: Reason::default(),
             held: ClientState { base, leaving: BTreeMap::new(), revision: 0 },
             leaving_since: None,
-            owed: Pending { first: true, asked, forced: Vec::new() },
+            owed: Pending { first: true, requested, forced: Vec::new() },
             in_flight: VecDeque::new(),
             barred: false,
             history: History::default(),
@@ -151,16 +151,16 @@ impl Watch {
     }
 
     /// Subscribes to these names, whether or not the client was subscribed before.
-    pub(crate) fn ask(&mut self, mut names: BTreeSet<ResourceName>) {
+    pub(crate) fn subscribe(&mut self, mut names: BTreeSet<ResourceName>) {
         if !names.is_empty() {
             self.barred = false;
         }
-        self.owed.asked.append(&mut names);
+        self.owed.requested.append(&mut names);
     }
 
     /// Subscribes to the wildcard again. The client has dropped earlier resources meanwhile, except those that it
     /// watches by name or that arrived late: each is sent again, as a resource or a removal.
-    pub(crate) fn ask_for_all(&mut self) {
+    pub(crate) fn subscribe_to_all(&mut self) {
         let base = std::mem::take(&mut self.held.base);
         self.held.leaving.extend(base.names().map(|name| (name, None)));
         self.owed.first = true;
@@ -168,9 +168,9 @@ impl Watch {
     }
 
     /// Removes these names from the state: the client unsubscribed from them, and drops them without a removal.
-    pub(crate) fn let_go(&mut self, names: &BTreeSet<ResourceName>) {
-        if !self.owed.asked.is_disjoint(names) {
-            self.owed.asked = &self.owed.asked - names;
+    pub(crate) fn remove_names(&mut self, names: &BTreeSet<ResourceName>) {
+        if !self.owed.requested.is_disjoint(names) {
+            self.owed.requested = &self.owed.requested - names;
         }
         if !self.held.leaving.is_empty() {
             self.held.leaving.retain(|name, _| !names.contains(name));
@@ -216,7 +216,7 @@ impl Watch {
             let touched = resources.iter().map(|resource| &resource.name).chain(removed.iter().map(|(name, _)| name));
             self.held.leaving.extend(touched.map(|name| (name.clone(), None)));
         }
-        self.owed.asked.extend(answered.owed.asked);
+        self.owed.requested.extend(answered.owed.requested);
         self.owed.forced.extend(answered.owed.forced);
         for later in &mut self.in_flight {
             later.before = self.held.clone();
@@ -250,7 +250,7 @@ impl Watch {
     /// Whether there may be something to send, except delayed removals.
     pub(crate) fn is_unsent(&self) -> bool {
         let Some(latest) = &self.latest else { return false };
-        !self.barred && (!self.held.base.is(latest) || !self.owed.is_nothing())
+        !self.barred && (!self.held.base.is(latest) || !self.owed.is_empty())
     }
 
     /// The first snapshot with unsent changes.
@@ -259,13 +259,13 @@ impl Watch {
     }
 
     /// Since when removals are pending.
-    pub(crate) fn leaving_since(&self) -> Option<Duration> {
+    pub(crate) fn removals_pending_since(&self) -> Option<Duration> {
         self.leaving_since.filter(|_| !self.barred)
     }
 
     /// Whether everything is sent and acknowledged.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.in_flight.is_empty() && !self.is_unsent() && self.leaving_since().is_none()
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        self.in_flight.is_empty() && !self.is_unsent() && self.removals_pending_since().is_none()
     }
 
     /// The snapshot of the newest collection.

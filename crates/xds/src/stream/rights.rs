@@ -24,7 +24,7 @@ impl Stream {
     ///
     /// # Errors
     /// The status with which the stream ends.
-    pub(super) fn may_ask(&self, request: &Request) -> Result<(), Status> {
+    pub(super) fn check_request(&self, request: &Request) -> Result<(), Status> {
         let kind = if let Request::Unserved { url } = request
             && !url.starts_with(TYPE_URL_PREFIX)
         {
@@ -39,7 +39,7 @@ impl Stream {
         match kind {
             Some(kind) if kind.is_ambient() && self.core.served < Served::Ambient => {
                 let is_served =
-                    if let Request::Delta(request) = request { self.asks_for_peers(request) } else { false };
+                    if let Request::Delta(request) = request { self.subscribes_to_peers(request) } else { false };
                 if is_served { Ok(()) } else { Err(not_served(kind.type_url())) }
             }
             Some(kind @ ResourceType::Object(_)) if !self.may_subscribe(kind) => Err(self.objects_refused()),
@@ -57,7 +57,7 @@ impl Stream {
 
     /// Whether a proxy subscribes to workloads by address, which is served even without ambient mode. A wildcard or
     /// names of workloads are not.
-    fn asks_for_peers(&self, request: &DeltaRequest) -> bool {
+    fn subscribes_to_peers(&self, request: &DeltaRequest) -> bool {
         let is_address = |name: &ResourceName| {
             name.as_str().split_once('/').is_some_and(|(_, address)| address.parse::<IpAddr>().is_ok())
         };
@@ -78,7 +78,7 @@ impl Stream {
     /// If the push thread has ended.
     pub(super) async fn prepare(&mut self, kind: ResourceType) -> Result<(), Status> {
         if kind == ResourceType::Secret {
-            self.ask_access().await;
+            self.request_secret_access().await;
         } else if kind == ResourceType::Workload {
             self.have_peers_found().await?;
         }
@@ -110,7 +110,7 @@ impl Stream {
 
     /// The status of a client that may not subscribe to Istio's objects.
     fn objects_refused(&self) -> Status {
-        self.client.turned_away("configuration");
+        self.client.count_rejection("configuration");
         match &self.connection.proxy.identity {
             None => Status::unauthenticated(
                 "configuration is only served to authenticated control planes in the root namespace: connect to port 15012 \

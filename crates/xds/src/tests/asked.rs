@@ -7,23 +7,23 @@ use prost_types::Any;
 use tonic::{Code, Status};
 
 use super::bench::*;
-use crate::{AnswerFuture, DebugAnswer, DebugPages, DebugQuestion};
+use crate::{DebugPages, DebugRequest, DebugResponse, DebugResponseFuture};
 
 /// Answers with what it was asked; refuses to tell secrets.
 #[derive(Debug)]
 struct Echo;
 
 impl DebugPages for Echo {
-    fn answer(&self, question: DebugQuestion) -> AnswerFuture<'_> {
+    fn answer(&self, question: DebugRequest) -> DebugResponseFuture<'_> {
         Box::pin(async move {
             let name = question.names.first().cloned().unwrap_or_default();
             if name == "secret" {
                 return Err(Status::permission_denied("not for you"));
             }
-            let text = format!("{} {name} {}", question.type_url, question.asker.name);
+            let text = format!("{} {name} {}", question.type_url, question.proxy.name);
             let value = if name == "large" { vec![b'x'; 100_000] } else { text.into_bytes() };
             let resource = Any { type_url: "istio.io/debug".to_owned(), value };
-            Ok(DebugAnswer { resources: vec![(name, resource)], control_plane: None })
+            Ok(DebugResponse { resources: vec![(name, resource)], control_plane: None })
         })
     }
 }
@@ -41,7 +41,7 @@ fn question(name: &str, nonce: &str) -> DeltaDiscoveryRequest {
 fn each_question_has_one_answer_and_a_refusal_ends_the_stream() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
-        mesh.ads.answer_debug(Arc::new(Echo));
+        mesh.ads.set_debug_pages(Arc::new(Echo));
         let mut client = mesh.delta().await;
         // istioctl quotes a nonce that nobody has given it.
         client.send(question("syncz", "made up")).await;
@@ -61,7 +61,7 @@ fn each_question_has_one_answer_and_a_refusal_ends_the_stream() {
 fn a_large_answer_is_paid_for() {
     run(async {
         let mesh = Mesh::with_memory(&[], 150_000).await;
-        mesh.ads.answer_debug(Arc::new(Echo));
+        mesh.ads.set_debug_pages(Arc::new(Echo));
         let mut client = mesh.delta().await;
         client.send(question("large", "")).await;
         assert_eq!(client.end().await.code(), Code::ResourceExhausted);

@@ -98,7 +98,7 @@ impl<M: Message + Default + 'static> Requests<M> {
             match self.take()? {
                 NextRequest::Request(request) => return Ok(Some(request)),
                 NextRequest::Large(bytes) => {
-                    let turn = self.client.turn(bytes).await;
+                    let turn = self.client.acquire_large(bytes).await;
                     let body = self.split_off(bytes);
                     self.reading = Some(turn.spawn(move || decode(&body))?);
                     continue;
@@ -108,7 +108,7 @@ impl<M: Message + Default + 'static> Requests<M> {
             let frame = match self.deadline {
                 None => self.body.frame().await,
                 Some(deadline) => timeout_at(deadline, self.body.frame()).await.map_err(|_| {
-                    self.client.turned_away("request_timeout");
+                    self.client.count_rejection("request_timeout");
                     Status::deadline_exceeded("timed out receiving the rest of a request")
                 })?,
             };
@@ -196,7 +196,7 @@ impl<M: Message + Default + 'static> Requests<M> {
             None => self.client.nothing()?,
         };
         // The buffer doubles its capacity when it grows.
-        self.client.pay(&mut paid, 2 * self.chunk.len())?;
+        self.client.charge(&mut paid, 2 * self.chunk.len())?;
         self.paid = Some(paid);
         self.begun.extend_from_slice(&self.chunk);
         self.chunk.advance(self.chunk.len());
@@ -205,7 +205,7 @@ impl<M: Message + Default + 'static> Requests<M> {
 }
 
 /// Reads a stream of these pieces. Returns the number of requests and the result, for tests with arbitrary input.
-pub async fn would_be_read(protocol: Protocol, pieces: Vec<Bytes>, limit: usize) -> (usize, Result<(), Status>) {
+pub async fn read_pieces(protocol: Protocol, pieces: Vec<Bytes>, limit: usize) -> (usize, Result<(), Status>) {
     match protocol {
         Protocol::StateOfTheWorld => read_all::<DiscoveryRequest>(pieces, limit).await,
         Protocol::Delta => read_all::<DeltaDiscoveryRequest>(pieces, limit).await,

@@ -59,8 +59,8 @@ pub(super) async fn keepalive_until_lost(
             sleep(interval - quiet).await;
             continue;
         }
-        let is_asked = pings.send_ping(Ping::opaque()).is_ok();
-        if !is_asked || !matches!(timeout(ack_timeout, poll_fn(|context| pings.poll_pong(context))).await, Ok(Ok(_))) {
+        let is_sent = pings.send_ping(Ping::opaque()).is_ok();
+        if !is_sent || !matches!(timeout(ack_timeout, poll_fn(|context| pings.poll_pong(context))).await, Ok(Ok(_))) {
             return;
         }
         heard.note();

@@ -29,7 +29,7 @@ fn delta(type_url: &str) -> DeltaDiscoveryRequest {
 
 /// Waits until entries of this client wait for who it is, and the control plane is asked.
 async fn asked(metrics: &MeshMetrics, visit: &mut Visit<DeltaDiscoveryRequest, DeltaDiscoveryResponse>) -> Vec<String> {
-    while !metrics.meet("10.0.0.1", BUYER) {
+    while !metrics.look_up_client("10.0.0.1", BUYER) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let request = visit.requests.message().await.unwrap().unwrap();
@@ -55,7 +55,7 @@ async fn peers_are_requested_on_envoys_stream_and_not_forwarded_to_envoy() {
     visit.answers.send(Ok(told("net/10.0.0.1"))).await.unwrap();
     let ack = visit.requests.message().await.unwrap().unwrap();
     assert_eq!((ack.type_url.as_str(), ack.response_nonce.as_str(), ack.error_detail), (WORKLOAD, "n1", None));
-    assert!(!metrics.meet("10.0.0.1", BUYER), "that nobody is there is known");
+    assert!(!metrics.look_up_client("10.0.0.1", BUYER), "that nobody is there is known");
     // On a new stream it is subscribed to once more.
     visit.answers.send(Err(Status::unavailable("it restarts"))).await.unwrap();
     assert_eq!(answers.message().await.unwrap_err().code(), tonic::Code::Unavailable);
@@ -74,7 +74,7 @@ async fn peers_are_not_requested_again_after_unimplemented() {
     visit.answers.send(Err(Status::unimplemented("what is that"))).await.unwrap();
     assert_eq!(answers.message().await.unwrap_err().code(), tonic::Code::Unimplemented);
     let (asks, mut answers, mut visit) = open(&mut world).await;
-    assert!(!metrics.meet("10.0.0.1", BUYER) && !metrics.meet("10.0.0.2", BUYER));
+    assert!(!metrics.look_up_client("10.0.0.1", BUYER) && !metrics.look_up_client("10.0.0.2", BUYER));
     asks.send(delta(CLUSTER)).await.unwrap();
     assert_eq!(visit.requests.message().await.unwrap().unwrap().type_url, CLUSTER);
     visit
@@ -95,7 +95,7 @@ async fn workloads_that_envoy_requests_are_forwarded_to_envoy() {
     assert_eq!(visit.requests.message().await.unwrap().unwrap().type_url, WORKLOAD);
     visit.answers.send(Ok(told("x"))).await.unwrap();
     assert_eq!(answers.message().await.unwrap().unwrap(), told("x"));
-    metrics.meet("10.0.0.1", BUYER);
+    metrics.look_up_client("10.0.0.1", BUYER);
     asks.send(delta(CLUSTER)).await.unwrap();
     assert_eq!(visit.requests.message().await.unwrap().unwrap().type_url, CLUSTER, "the agent asks for nothing");
     world.stop.cancel();

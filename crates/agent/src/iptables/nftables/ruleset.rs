@@ -69,7 +69,7 @@ struct Rule {
 
 impl Rule {
     /// The log rule for this rule; `None` for rules that are logged at the jump to their chain, or that decide nothing.
-    fn told(&self) -> Option<String> {
+    fn log_rule(&self) -> Option<String> {
         let ends_chain = ["istio-redirect", "istio-in-redirect", "istio-tproxy", "istio-divert", "istio-drop"];
         if self.table == Table::Raw || ends_chain.contains(&self.chain) {
             return None;
@@ -107,7 +107,7 @@ impl Ruleset {
 
     /// Adds a log rule for each rule that decides about a packet.
     pub(super) fn traced(self) -> Self {
-        let log = |rule: &Rule| rule.told().map(|text| Rule { text, ..rule.clone() });
+        let log = |rule: &Rule| rule.log_rule().map(|text| Rule { text, ..rule.clone() });
         Self(trace::with_logs(self.0, |rule| rule.place.is_some(), log))
     }
 

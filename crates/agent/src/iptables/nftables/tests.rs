@@ -159,7 +159,7 @@ fn ranges_groups_and_interfaces_are_in_the_right_chains() {
 
 #[test]
 fn obsolete_rules_are_removed_whether_they_exist_or_not() {
-    let text = cleaning(&made(&options("-b *")).unwrap().unused_tables());
+    let text = cleaning(&generate(&options("-b *")).unwrap().unused_tables());
     let gone = |table| format!("add table inet {table}\ndelete table inet {table}\n");
     assert_eq!(text, gone("istio-proxy-mangle") + &gone("istio-proxy-raw"));
     let planned = dry_run(&options("--cleanup-only")).unwrap();

@@ -140,9 +140,9 @@ fn addresses_and_names_in_requests_are_bounded() {
     let later = now + Duration::from_secs(1);
     lookups.find(address(0), BUYER, later);
     lookups.find(address(MAX_PEERS), BUYER, later);
-    assert_eq!(lookups.peers.len(), MAX_PEERS - GIVE_WAY + 1);
+    assert_eq!(lookups.peers.len(), MAX_PEERS - EVICTION_BATCH + 1);
     let changes = lookups.next(stream).unwrap();
-    assert_eq!((changes.subscribe, changes.unsubscribe.len()), (names(&["net/0.0.16.0"]), GIVE_WAY));
+    assert_eq!((changes.subscribe, changes.unsubscribe.len()), (names(&["net/0.0.16.0"]), EVICTION_BATCH));
     assert!(lookups.peers.contains_key(&address(0)), "it was seen");
     assert_eq!(lookups.by_uid[UID], [address(4000)]);
     let broken = RawResource {

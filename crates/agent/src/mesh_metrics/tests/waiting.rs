@@ -12,11 +12,11 @@ const KNOWN: &str = "source_workload=\"client-v1\",source_canonical_service=\"cl
     source_app=\"client\",source_version=\"v1\",source_cluster=\"east\",";
 
 /// A server's metrics and its log, with a stream that asks.
-fn server() -> (MeshMetrics, Arc<Log>, asking::Asking) {
+fn server() -> (MeshMetrics, Arc<Log>, peer_subscription::PeerSubscription) {
     let metrics = MeshMetrics::in_network(workload("web", "shop"), "", "net");
     let reporter = Reporter::Destination;
     let name = MetricsLog { reporter, host_names_service: false, finds_peers: true, metrics: Vec::new() }.to_name();
-    let (log, asking) = (metrics.log(&name).unwrap(), metrics.begin_asking());
+    let (log, asking) = (metrics.log(&name).unwrap(), metrics.subscribe_to_peers());
     (metrics, log, asking)
 }
 

@@ -83,8 +83,8 @@ async fn metrics_without_end_are_cut_off() {
     let mut tasks = JoinSet::new();
     let app = endless(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n", &[b'x'; 64 << 10], &mut tasks).await;
     let one = setting(app, Some(format!(r#"{{"port":"{app}"}}"#)), tasks).await;
-    let question = Question::get("127.0.0.1", one.port, "/metrics", TIMEOUT);
-    let merged = question.ask().await.unwrap();
+    let question = LocalRequest::get("127.0.0.1", one.port, "/metrics", TIMEOUT);
+    let merged = question.send().await.unwrap();
     assert!(merged.body.len() <= (10 << 20) + 100, "{}", merged.body.len());
 
     let mut tasks = JoinSet::new();
@@ -92,7 +92,7 @@ async fn metrics_without_end_are_cut_off() {
     let app = endless(b"HTTP/1.1 200 OK\r\n\r\n", &[b'x'; 64 << 10], &mut tasks).await;
     let scrape = format!(r#"{{"targets":[{{"port":"{app}"}},{{"port":"{other}"}}]}}"#);
     let several = setting(app, Some(scrape), tasks).await;
-    let merged = Question::get("127.0.0.1", several.port, "/metrics", TIMEOUT).ask().await.unwrap();
+    let merged = LocalRequest::get("127.0.0.1", several.port, "/metrics", TIMEOUT).send().await.unwrap();
     assert_eq!(&merged.body[..], b"agent 1\nb 1\n", "the other target is there all the same");
 }
 
@@ -108,7 +108,7 @@ async fn answers_that_drip_or_are_all_headers_end_with_the_probes_time_and_room(
         let mut tasks = JoinSet::new();
         let app = endless(beginning, again, &mut tasks).await;
         let setting = setting(app, None, tasks).await;
-        let asked = Question::get("127.0.0.1", setting.port, "/app-health/a/livez", TIMEOUT).ask().await.unwrap();
+        let asked = LocalRequest::get("127.0.0.1", setting.port, "/app-health/a/livez", TIMEOUT).send().await.unwrap();
         assert!(asked.body.len() <= 10 << 10, "{}", asked.body.len());
     }
 }
@@ -127,7 +127,8 @@ async fn floods_of_http_2_frames_fail_the_probe_and_nothing_else() {
         let mut tasks = JoinSet::new();
         let app = endless(settings, again, &mut tasks).await;
         let setting = setting(app, None, tasks).await;
-        let asked = Question::get("127.0.0.1", setting.port, "/app-health/a/startupz", TIMEOUT).ask().await.unwrap();
+        let asked =
+            LocalRequest::get("127.0.0.1", setting.port, "/app-health/a/startupz", TIMEOUT).send().await.unwrap();
         assert_eq!(asked.status, StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(setting.get("/healthz/ready").await.status, StatusCode::OK);
     }
@@ -150,8 +151,8 @@ async fn callers_that_say_nothing_make_room_for_others() {
         silent.push(stream);
     }
     for _ in 0..10 {
-        let question = Question::get("127.0.0.1", setting.port, "/healthz/ready", TIMEOUT);
-        assert_eq!(question.ask().await.unwrap().status, StatusCode::OK);
+        let question = LocalRequest::get("127.0.0.1", setting.port, "/healthz/ready", TIMEOUT);
+        assert_eq!(question.send().await.unwrap().status, StatusCode::OK);
     }
     let mut rest = Vec::new();
     let closed = timeout(TIMEOUT, silent[0].read_to_end(&mut rest)).await;
@@ -191,14 +192,14 @@ async fn large_scrapes_are_compressed_if_accepted() {
     let app = application(format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{body}"), &mut tasks).await;
     let setting = setting(app, Some(format!(r#"{{"port":"{app}"}}"#)), tasks).await;
     let headers = HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
-    let question = Question::get("127.0.0.1", setting.port, "/stats/prometheus", TIMEOUT);
-    let packed = Question { headers: headers.clone(), ..question }.ask().await.unwrap();
+    let question = LocalRequest::get("127.0.0.1", setting.port, "/stats/prometheus", TIMEOUT);
+    let packed = LocalRequest { headers: headers.clone(), ..question }.send().await.unwrap();
     assert_eq!(packed.headers[header::CONTENT_ENCODING], "gzip");
     assert!(packed.body.len() < body.len() / 10, "{}", packed.body.len());
     let mut text = String::new();
     flate2::read::GzDecoder::new(&packed.body[..]).read_to_string(&mut text).unwrap();
     assert_eq!(text, format!("agent 1\n{body}"));
-    let question = Question::get("127.0.0.1", setting.port, "/healthz/ready", TIMEOUT);
-    let short = Question { headers, ..question }.ask().await.unwrap();
+    let question = LocalRequest::get("127.0.0.1", setting.port, "/healthz/ready", TIMEOUT);
+    let short = LocalRequest { headers, ..question }.send().await.unwrap();
     assert!(!short.headers.contains_key(header::CONTENT_ENCODING));
 }

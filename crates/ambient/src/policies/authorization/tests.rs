@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::names::{ClusterId, Namespace, NetworkId};
-use navarch_push::home::Home;
+use navarch_push::cluster_ref::ClusterRef;
 
 use super::*;
 use crate::mesh::Selection;
@@ -24,7 +24,7 @@ fn mesh() -> Mesh {
     let (cluster, network) = (ClusterId::new("c"), NetworkId::default());
     Mesh {
         is_ambient: true,
-        site: Arc::new(Site { home: Home::Config, cluster, network, gateway: None }),
+        site: Arc::new(Site { cluster_ref: ClusterRef::Config, cluster, network, gateway: None }),
         cluster: ClusterId::new("c"),
         root_namespace: Namespace::new("istio-system"),
         trust_domain: Arc::from("cluster.local"),

@@ -5,7 +5,7 @@ use k8s_openapi::api::discovery::v1 as wire;
 use prost::Message;
 
 use super::metadata::{ObjectMeta, metadata};
-use super::{listed, there};
+use super::{listed, non_empty};
 use crate::field_error::FieldError;
 use crate::kubernetes;
 use crate::object::Object;
@@ -74,9 +74,9 @@ impl From<Endpoint> for wire::Endpoint {
             terminating: conditions.terminating,
         });
         let target = endpoint.target.map(|target| core::ObjectReference {
-            kind: there(target.kind),
-            namespace: there(target.namespace),
-            name: there(target.name),
+            kind: non_empty(target.kind),
+            namespace: non_empty(target.namespace),
+            name: non_empty(target.name),
             ..Default::default()
         });
         Self { addresses: endpoint.addresses, conditions, target_ref: target, ..Self::default() }

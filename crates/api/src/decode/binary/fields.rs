@@ -84,13 +84,13 @@ impl<'a> Content<'a> {
     }
 
     /// Whether the number is not 0.
-    pub(super) fn truth(self) -> Result<bool, UnexpectedField> {
+    pub(super) fn to_bool(self) -> Result<bool, UnexpectedField> {
         self.number().map(|number| number != 0)
     }
 }
 
 /// Sets a value that may occur once; prost would merge two.
-pub(super) fn once<T>(place: &mut Option<T>, value: T) -> Result<(), UnexpectedField> {
+pub(super) fn set_once<T>(place: &mut Option<T>, value: T) -> Result<(), UnexpectedField> {
     if place.replace(value).is_some() { Err(UnexpectedField) } else { Ok(()) }
 }
 
@@ -100,7 +100,7 @@ pub(super) fn messages<const N: usize>(bytes: &[u8], numbers: [u64; N]) -> Resul
     for field in Fields(bytes) {
         let (number, content) = field?;
         if let Some((_, place)) = numbers.iter().zip(&mut found).find(|(wanted, _)| **wanted == number) {
-            once(place, content.bytes()?)?;
+            set_once(place, content.bytes()?)?;
         }
     }
     Ok(found)

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1 as wire;
 use k8s_openapi::jiff::Timestamp;
 use prost::Message;
 
-use super::there;
+use super::non_empty;
 use crate::decode::stored::LAST_APPLIED;
 
 /// `metav1.ObjectMeta`.
@@ -70,11 +70,11 @@ impl From<ObjectMeta> for wire::ObjectMeta {
             ..Default::default()
         };
         Self {
-            name: there(meta.name),
-            generate_name: there(meta.generate_name),
-            namespace: there(meta.namespace),
-            uid: there(meta.uid),
-            resource_version: there(meta.resource_version),
+            name: non_empty(meta.name),
+            generate_name: non_empty(meta.generate_name),
+            namespace: non_empty(meta.namespace),
+            uid: non_empty(meta.uid),
+            resource_version: non_empty(meta.resource_version),
             generation: Some(meta.generation).filter(|generation| *generation != 0),
             creation_timestamp: moment(meta.creation_timestamp),
             deletion_timestamp: moment(meta.deletion_timestamp),

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1 as wire;
 use prost::Message;
 
 use super::metadata::{ObjectMeta, metadata};
-use super::{listed, there};
+use super::{listed, non_empty};
 use crate::field_error::FieldError;
 use crate::kubernetes;
 use crate::object::Object;
@@ -96,15 +96,15 @@ pub(super) struct Address {
 impl From<Container> for wire::Container {
     fn from(container: Container) -> Self {
         let port = |port: Port| wire::ContainerPort {
-            name: there(port.name),
+            name: non_empty(port.name),
             container_port: port.container_port,
-            protocol: there(port.protocol),
+            protocol: non_empty(port.protocol),
             ..Default::default()
         };
         Self {
             name: container.name,
             ports: listed(container.ports.into_iter().map(port).collect()),
-            restart_policy: there(container.restart_policy),
+            restart_policy: non_empty(container.restart_policy),
             ..Self::default()
         }
     }
@@ -116,11 +116,11 @@ impl From<Spec> for wire::PodSpec {
             containers: spec.containers.into_iter().map(Into::into).collect(),
             init_containers: listed(spec.init_containers.into_iter().map(Into::into).collect()),
             host_network: spec.host_network.then_some(true),
-            hostname: there(spec.hostname),
-            node_name: there(spec.node_name),
-            service_account: there(spec.service_account),
-            service_account_name: there(spec.service_account_name),
-            subdomain: there(spec.subdomain),
+            hostname: non_empty(spec.hostname),
+            node_name: non_empty(spec.node_name),
+            service_account: non_empty(spec.service_account),
+            service_account_name: non_empty(spec.service_account_name),
+            subdomain: non_empty(spec.subdomain),
             ..Self::default()
         }
     }
@@ -135,8 +135,8 @@ impl From<Status> for wire::PodStatus {
         };
         Self {
             conditions: listed(status.conditions.into_iter().map(condition).collect()),
-            phase: there(status.phase),
-            pod_ip: there(status.pod_ip),
+            phase: non_empty(status.phase),
+            pod_ip: non_empty(status.pod_ip),
             pod_ips: listed(status.pod_ips.into_iter().map(|address| wire::PodIP { ip: address.ip }).collect()),
             ..Self::default()
         }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1 as wire;
 use prost::Message;
 
 use super::metadata::{ObjectMeta, metadata};
-use super::there;
+use super::non_empty;
 use crate::field_error::FieldError;
 use crate::kubernetes;
 use crate::object::Object;
@@ -40,7 +40,7 @@ impl TryFrom<Secret> for Object<kubernetes::Secret> {
         wire::Secret {
             metadata: metadata(secret.metadata),
             data: Some(data.collect()),
-            type_: there(secret.kind),
+            type_: non_empty(secret.kind),
             ..Default::default()
         }
         .try_into()

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use prost::Message;
 
 use super::metadata::{ObjectMeta, metadata};
-use super::{listed, there};
+use super::{listed, non_empty};
 use crate::field_error::FieldError;
 use crate::kubernetes;
 use crate::object::Object;
@@ -130,12 +130,12 @@ impl From<Port> for wire::ServicePort {
             _ => IntOrString::String(target.name),
         };
         Self {
-            name: there(port.name),
-            protocol: there(port.protocol),
+            name: non_empty(port.name),
+            protocol: non_empty(port.protocol),
             port: port.port,
             target_port: port.target.map(target),
             node_port: Some(port.node_port).filter(|number| *number != 0),
-            app_protocol: there(port.app_protocol),
+            app_protocol: non_empty(port.app_protocol),
         }
     }
 }
@@ -145,17 +145,17 @@ impl From<Spec> for wire::ServiceSpec {
         Self {
             ports: listed(spec.ports.into_iter().map(Into::into).collect()),
             selector: Some(spec.selector).filter(|selector| !selector.is_empty()),
-            cluster_ip: there(spec.cluster_ip),
+            cluster_ip: non_empty(spec.cluster_ip),
             cluster_ips: listed(spec.cluster_ips),
             ip_families: listed(spec.ip_families),
-            type_: there(spec.kind),
+            type_: non_empty(spec.kind),
             external_ips: listed(spec.external_ips),
-            session_affinity: there(spec.session_affinity),
-            external_name: there(spec.external_name),
-            external_traffic_policy: there(spec.external_traffic_policy),
+            session_affinity: non_empty(spec.session_affinity),
+            external_name: non_empty(spec.external_name),
+            external_traffic_policy: non_empty(spec.external_traffic_policy),
             publish_not_ready_addresses: Some(spec.publish_not_ready_addresses),
-            internal_traffic_policy: there(spec.internal_traffic_policy),
-            traffic_distribution: there(spec.traffic_distribution),
+            internal_traffic_policy: non_empty(spec.internal_traffic_policy),
+            traffic_distribution: non_empty(spec.traffic_distribution),
             ..Self::default()
         }
     }
@@ -163,11 +163,14 @@ impl From<Spec> for wire::ServiceSpec {
 
 impl From<Ingress> for wire::LoadBalancerIngress {
     fn from(ingress: Ingress) -> Self {
-        let port =
-            |port: PortStatus| wire::PortStatus { port: port.port, protocol: port.protocol, error: there(port.error) };
+        let port = |port: PortStatus| wire::PortStatus {
+            port: port.port,
+            protocol: port.protocol,
+            error: non_empty(port.error),
+        };
         Self {
-            ip: there(ingress.ip),
-            hostname: there(ingress.hostname),
+            ip: non_empty(ingress.ip),
+            hostname: non_empty(ingress.hostname),
             ports: listed(ingress.ports.into_iter().map(port).collect()),
             ..Self::default()
         }

@@ -63,11 +63,11 @@ const WITHOUT_QUERY: &str = "%REQ_WITHOUT_QUERY";
 
 /// The log of mesh config in this file. An invalid JSON format falls back to the default fields.
 pub(super) fn of_mesh(view: &View<'_>, path: &str, mesh: &MeshConfig) -> AccessLog {
-    let whose = "mesh config: accessLogFormat";
+    let setting = "mesh config: accessLogFormat";
     let format = match mesh.access_log_encoding {
-        AccessLogEncoding::Text => text_format(sound_text(view, whose, &mesh.access_log_format)),
+        AccessLogEncoding::Text => text_format(valid_text(view, setting, &mesh.access_log_format)),
         AccessLogEncoding::Json => match serde_json::from_str(&mesh.access_log_format) {
-            Ok(serde_json::Value::Object(fields)) => json_format(sound_fields(view, whose, structure(fields))),
+            Ok(serde_json::Value::Object(fields)) => json_format(valid_fields(view, setting, structure(fields))),
             Ok(_) | Err(_) => json_format(default_fields()),
         },
     };
@@ -76,15 +76,15 @@ pub(super) fn of_mesh(view: &View<'_>, path: &str, mesh: &MeshConfig) -> AccessL
 
 /// The log of a provider.
 pub(super) fn of_provider(view: &View<'_>, name: &str, provider: &EnvoyFileAccessLogProvider) -> AccessLog {
-    let whose = format!("mesh config: extensionProviders[{name}].envoyFileAccessLog.logFormat");
+    let setting = format!("mesh config: extensionProviders[{name}].envoyFileAccessLog.logFormat");
     let path = if provider.path.is_empty() { "/dev/stdout" } else { &provider.path };
     let chosen = provider.log_format.as_ref();
     let text = chosen.and_then(|format| format.text.as_deref());
     let labels = chosen.and_then(|format| format.labels.as_ref());
     let mut format = match (text, labels) {
         (None, Some(labels)) if labels.is_empty() => json_format(default_fields()),
-        (None, Some(labels)) => json_format(sound_fields(view, &whose, label_fields(labels))),
-        (text, _) => text_format(sound_text(view, &whose, text.unwrap_or_default())),
+        (None, Some(labels)) => json_format(valid_fields(view, &setting, label_fields(labels))),
+        (text, _) => text_format(valid_text(view, &setting, text.unwrap_or_default())),
     };
     format.omit_empty_values = provider.omit_empty_values;
     in_file(path, format)
@@ -96,22 +96,22 @@ fn in_file(path: &str, format: SubstitutionFormatString) -> AccessLog {
 }
 
 /// A text format; `None` (the default format) if Envoy would reject the listener for it.
-pub(super) fn sound_text<'a>(view: &View<'_>, whose: &str, text: &'a str) -> &'a str {
+pub(super) fn valid_text<'a>(view: &View<'_>, setting: &str, text: &'a str) -> &'a str {
     match substitution::check(text) {
         Ok(()) => text,
         Err(fault) => {
-            view.remark(format!("{whose}: {fault}; the default format is used instead"));
+            view.remark(format!("{setting}: {fault}; the default format is used instead"));
             ""
         }
     }
 }
 
 /// The fields that Envoy accepts.
-pub(super) fn sound_fields(view: &View<'_>, whose: &str, mut fields: Struct) -> Struct {
+pub(super) fn valid_fields(view: &View<'_>, setting: &str, mut fields: Struct) -> Struct {
     fields.fields.retain(|name, value| {
         let checked = check_value(value);
         if let Err(fault) = &checked {
-            view.remark(format!("{whose}: field {name:?} is ignored: {fault}"));
+            view.remark(format!("{setting}: field {name:?} is ignored: {fault}"));
         }
         checked.is_ok()
     });

@@ -4,7 +4,7 @@ use navarch_proto::envoy::config::accesslog::v3::AccessLog;
 use navarch_proto::envoy::extensions::access_loggers::open_telemetry::v3::OpenTelemetryAccessLogConfig;
 use navarch_proto::opentelemetry::proto::common::v1::{AnyValue, KeyValue, KeyValueList, any_value};
 
-use super::file::{DEFAULT_TEXT, as_text, formatters, label_fields, sound_fields, sound_text};
+use super::file::{DEFAULT_TEXT, as_text, formatters, label_fields, valid_fields, valid_text};
 use super::grpc::{PEERS_OF_ALL_VERSIONS, common, non_empty};
 use super::log;
 use crate::filters::provider::ProviderCluster;
@@ -18,12 +18,12 @@ pub(super) fn of_provider(
     provider: &EnvoyOpenTelemetryLogProvider,
     cluster: &ProviderCluster,
 ) -> AccessLog {
-    let whose = format!("mesh config: extensionProviders[{name}].envoyOtelAls.logFormat");
+    let setting = format!("mesh config: extensionProviders[{name}].envoyOtelAls.logFormat");
     let format = provider.log_format.as_ref();
     let text = format.and_then(|format| format.text.as_deref()).unwrap_or_default();
-    let text = non_empty(sound_text(view, &whose, text), DEFAULT_TEXT);
+    let text = non_empty(valid_text(view, &setting, text), DEFAULT_TEXT);
     let labels = format.and_then(|format| format.labels.as_ref()).map(label_fields).unwrap_or_default();
-    let labels = sound_fields(view, &whose, labels);
+    let labels = valid_fields(view, &setting, labels);
     let attributes: Vec<KeyValue> = labels
         .fields
         .iter()

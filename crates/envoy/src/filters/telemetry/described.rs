@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{TelemetriesOf, is_whole};
+use super::{TelemetriesOf, is_namespace_wide};
 use navarch_api::istio::Telemetry;
 use navarch_api::object::Object;
 use navarch_push::query::Query;
@@ -30,7 +30,7 @@ impl Query for DescribeTelemetry {
         let mut description = TelemetryDescription::default();
         for telemetry in view.get(&TelemetriesOf { service: None }).iter() {
             let is_of_root = telemetry.meta.key.namespace == view.mesh().config.root_namespace.as_str();
-            match (is_whole(telemetry), is_of_root) {
+            match (is_namespace_wide(telemetry), is_of_root) {
                 (true, true) => description.root = Some(telemetry.clone()),
                 (true, false) => description.namespace = Some(telemetry.clone()),
                 (false, _) => description.workload.push(telemetry.clone()),

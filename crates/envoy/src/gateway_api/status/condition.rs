@@ -8,7 +8,7 @@ use crate::gateway_api::fault::Fault;
 
 /// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::gateway_api) enum Truth {
+pub(in crate::gateway_api) enum ConditionStatus {
     True,
     /// The condition is false.
     False,
@@ -18,7 +18,7 @@ pub(in crate::gateway_api) enum Truth {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::gateway_api) struct Condition {
     /// The status.
-    status: Truth,
+    status: ConditionStatus,
     reason: &'static str,
     /// The message.
     message: String,
@@ -28,7 +28,7 @@ pub(in crate::gateway_api) struct Condition {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::gateway_api) struct Conditions(BTreeMap<&'static str, Condition>);
 
-impl Truth {
+impl ConditionStatus {
     /// The text in a status.
     fn as_str(self) -> &'static str {
         match self {
@@ -39,30 +39,39 @@ impl Truth {
 }
 
 impl Condition {
-    pub(in crate::gateway_api) fn new(status: Truth, reason: &'static str, message: impl Into<String>) -> Self {
+    pub(in crate::gateway_api) fn new(
+        status: ConditionStatus,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
         Self { status, reason, message: message.into() }
     }
 }
 
 impl Conditions {
     /// Sets a condition to true.
-    pub(in crate::gateway_api) fn good(
+    pub(in crate::gateway_api) fn set_true(
         &mut self,
         kind: &'static str,
         reason: &'static str,
         message: impl Into<String>,
     ) {
-        self.0.insert(kind, Condition::new(Truth::True, reason, message));
+        self.0.insert(kind, Condition::new(ConditionStatus::True, reason, message));
     }
 
     /// Sets a condition to false.
-    pub(in crate::gateway_api) fn bad(&mut self, kind: &'static str, reason: &'static str, message: impl Into<String>) {
-        self.0.insert(kind, Condition::new(Truth::False, reason, message));
+    pub(in crate::gateway_api) fn set_false(
+        &mut self,
+        kind: &'static str,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) {
+        self.0.insert(kind, Condition::new(ConditionStatus::False, reason, message));
     }
 
     /// Sets a condition to false because of a fault.
     pub(in crate::gateway_api) fn fault(&mut self, kind: &'static str, fault: &Fault) {
-        self.bad(kind, fault.reason, fault.message.clone());
+        self.set_false(kind, fault.reason, fault.message.clone());
     }
 
     pub(in crate::gateway_api) fn set(&mut self, kind: &'static str, condition: Condition) {

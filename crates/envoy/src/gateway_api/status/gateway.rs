@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
-use super::condition::{Condition, Conditions, Truth};
+use super::condition::{Condition, ConditionStatus, Conditions};
 use crate::gateway_api::addresses::{Instances, InstancesOf};
 use crate::gateway_api::attached::attached;
 use crate::gateway_api::classes::Controller;
@@ -45,14 +45,14 @@ pub(super) fn gateway(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
     accept(&built, &mut conditions);
     match client_certificate_fault(view, gateway) {
         Some(fault) => conditions.fault("ResolvedRefs", &fault),
-        None => conditions.good("ResolvedRefs", "ResolvedRefs", "All references resolved"),
+        None => conditions.set_true("ResolvedRefs", "ResolvedRefs", "All references resolved"),
     }
     let mut status = Map::new();
     if let Some(is_insecure) = is_insecure(gateway) {
         match is_insecure {
             true => {
                 let message = "Gateway is operating in AllowInsecureFallback mode for frontend validation";
-                conditions.good(INSECURE, "ConfigurationChanged", message);
+                conditions.set_true(INSECURE, "ConfigurationChanged", message);
             }
             false => _ = status.insert("withoutConditions".to_owned(), json!([INSECURE])),
         }
@@ -79,8 +79,8 @@ pub(super) fn gateway(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
 /// The status of a Gateway of another network: it is always accepted.
 fn remote(gateway: &Object<KubernetesGateway>) -> Value {
     let mut conditions = Conditions::default();
-    conditions.good("Accepted", "Accepted", "Resource accepted");
-    conditions.good("Programmed", "Programmed", "This Gateway is remote; Istio will not program it");
+    conditions.set_true("Accepted", "Accepted", "Resource accepted");
+    conditions.set_true("Programmed", "Programmed", "This Gateway is remote; Istio will not program it");
     let addresses: Vec<Value> =
         gateway.spec.addresses.iter().map(|address| json!({ "type": address.kind, "value": address.value })).collect();
     json!({
@@ -119,12 +119,12 @@ fn accept(built: &BuiltGateway, conditions: &mut Conditions) {
     match (&built.fault, valid) {
         (Some(fault), _) => conditions.fault("Accepted", fault),
         (None, 0) if !built.listeners.is_empty() => {
-            conditions.bad("Accepted", "ListenersNotValid", "None of the Gateway's listeners are valid");
+            conditions.set_false("Accepted", "ListenersNotValid", "None of the Gateway's listeners are valid");
         }
         (None, valid) if valid < built.listeners.len() => {
-            conditions.good("Accepted", "ListenersNotValid", "One or more of the Gateway's listeners are invalid");
+            conditions.set_true("Accepted", "ListenersNotValid", "One or more of the Gateway's listeners are invalid");
         }
-        (None, _) => conditions.good("Accepted", "Accepted", "Resource accepted"),
+        (None, _) => conditions.set_true("Accepted", "Accepted", "Resource accepted"),
     }
 }
 
@@ -160,7 +160,7 @@ fn client_certificate_fault(view: &View<'_>, gateway: &Object<KubernetesGateway>
 fn programmed(services: &[String], instances: &Instances) -> Condition {
     if services.is_empty() {
         let message = "Failed to assign to any requested addresses";
-        return Condition::new(Truth::False, "UnsupportedAddress", message);
+        return Condition::new(ConditionStatus::False, "UnsupportedAddress", message);
     }
     let internal = joined(&instances.internal);
     if !instances.warnings.is_empty() {
@@ -174,13 +174,13 @@ fn programmed(services: &[String], instances: &Instances) -> Condition {
             }
         };
         let reason = if instances.is_unusable { "AddressNotUsable" } else { "AddressNotAssigned" };
-        return Condition::new(Truth::False, reason, message);
+        return Condition::new(ConditionStatus::False, reason, message);
     }
     let message = match internal.is_empty() {
         true => "Resource programmed".to_owned(),
         false => format!("Resource programmed, assigned to service(s) {internal}"),
     };
-    Condition::new(Truth::True, "Programmed", message)
+    Condition::new(ConditionStatus::True, "Programmed", message)
 }
 
 /// Joins texts as an English list.
@@ -238,8 +238,8 @@ pub(super) fn listener_set(view: &View<'_>, name: &NamespacedName) -> Option<Val
     let generation = set.meta.generation;
     let mut conditions = Conditions::default();
     if let Some(refusal) = &built.refusal {
-        conditions.bad("Accepted", "NotAllowed", refusal.clone());
-        conditions.bad("Programmed", "NotAllowed", refusal.clone());
+        conditions.set_false("Accepted", "NotAllowed", refusal.clone());
+        conditions.set_false("Programmed", "NotAllowed", refusal.clone());
         return Some(json!({ "listeners": [], "conditions": conditions.to_json(generation) }));
     }
     let has_valid = built.listeners.iter().any(|listener| listener.is_valid && listener.port.is_some());
@@ -252,13 +252,15 @@ pub(super) fn listener_set(view: &View<'_>, name: &NamespacedName) -> Option<Val
     });
     let not_valid = "None of the ListenerSet's listeners are valid";
     match &built.fault {
-        Some(fault) => conditions.bad("Accepted", fault.reason, format!("Parent not accepted: {}", fault.message)),
-        None if is_good => conditions.good("Accepted", "Accepted", "Resource accepted"),
-        None => conditions.bad("Accepted", "ListenersNotValid", not_valid),
+        Some(fault) => {
+            conditions.set_false("Accepted", fault.reason, format!("Parent not accepted: {}", fault.message))
+        }
+        None if is_good => conditions.set_true("Accepted", "Accepted", "Resource accepted"),
+        None => conditions.set_false("Accepted", "ListenersNotValid", not_valid),
     }
     match is_good {
         true => conditions.set("Programmed", programmed(&built.services, &instances)),
-        false => conditions.bad("Programmed", "ListenersNotValid", not_valid),
+        false => conditions.set_false("Programmed", "ListenersNotValid", not_valid),
     }
     let conditions = conditions.to_json(generation);
     if is_unread {

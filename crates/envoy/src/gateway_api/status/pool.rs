@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::condition::{Condition, Conditions, Truth};
+use super::condition::{Condition, ConditionStatus, Conditions};
 use crate::gateway_api::inference_pools::routes_to;
 use crate::gateway_api::parents::ParentsOf;
 use crate::gateway_api::settings::ApiSettings;
@@ -28,14 +28,14 @@ pub(super) fn status(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
             let accepted = match &attachment.denied {
                 None => {
                     let message = "Referenced by an HTTPRoute accepted by the parentRef Gateway";
-                    Condition::new(Truth::True, "Accepted", message)
+                    Condition::new(ConditionStatus::True, "Accepted", message)
                 }
                 Some(denial) => {
                     let message = format!(
                         "Referenced HTTPRoute {} not accepted by Gateway {parent}: {}",
                         route.name, denial.message
                     );
-                    Condition::new(Truth::False, "HTTPRouteNotAccepted", message)
+                    Condition::new(ConditionStatus::False, "HTTPRouteNotAccepted", message)
                 }
             };
             match parents.get_mut(&parent) {
@@ -69,7 +69,7 @@ pub(super) fn status(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
 
 /// Whether the pool's endpoint picker exists.
 fn resolved(view: &View<'_>, pool: &Object<InferencePool>) -> Condition {
-    let bad = |message: String| Condition::new(Truth::False, "InvalidExtensionRef", message);
+    let bad = |message: String| Condition::new(ConditionStatus::False, "InvalidExtensionRef", message);
     let Some(picker) = &pool.spec.endpoint_picker_ref else { return bad("ExtensionRef not defined".to_owned()) };
     if picker.kind != "Service" {
         return bad(format!("Unsupported ExtensionRef kind {}", picker.kind));
@@ -78,7 +78,9 @@ fn resolved(view: &View<'_>, pool: &Object<InferencePool>) -> Condition {
         return bad("ExtensionRef not defined".to_owned());
     }
     match view.object::<Service>(&NamespacedName::new(pool.meta.key.namespace.as_str(), &picker.name)) {
-        Some(_) => Condition::new(Truth::True, "ResolvedRefs", "Referenced ExtensionRef resolved successfully"),
+        Some(_) => {
+            Condition::new(ConditionStatus::True, "ResolvedRefs", "Referenced ExtensionRef resolved successfully")
+        }
         None => bad(format!("Referenced ExtensionRef not found {}", picker.name)),
     }
 }

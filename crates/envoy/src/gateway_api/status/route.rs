@@ -45,23 +45,23 @@ fn conditions(view: &View<'_>, name: &RouteName, attachments: &[&Attachment], am
     match worst {
         None if taken > 1 => {
             let message = format!("Route was valid, bound to {taken} parents");
-            conditions.good("Accepted", "Accepted", message);
+            conditions.set_true("Accepted", "Accepted", message);
         }
-        None => conditions.good("Accepted", "Accepted", "Route was valid"),
+        None => conditions.set_true("Accepted", "Accepted", "Route was valid"),
         Some(worst) => {
             let messages: Vec<&str> =
                 denials.filter(|denial| denial.reason == worst).map(|denial| denial.message.as_str()).collect();
-            conditions.bad("Accepted", worst.as_str(), messages.join("; "));
+            conditions.set_false("Accepted", worst.as_str(), messages.join("; "));
         }
     }
     let mesh = attachments.iter().any(|attachment| matches!(attachment.target, Target::Mesh(_)));
     match &view.get(&RulesOf { route: name.clone(), mesh }).fault {
         Some(fault) => conditions.fault("ResolvedRefs", fault),
-        None => conditions.good("ResolvedRefs", "ResolvedRefs", "All references resolved"),
+        None => conditions.set_true("ResolvedRefs", "ResolvedRefs", "All references resolved"),
     }
     if ambient {
         let fault = attachments.iter().find_map(|attachment| attachment.waypoint_fault);
-        conditions.good("ResolvedWaypoints", "ResolvedWaypoints", fault.unwrap_or("All waypoints resolved"));
+        conditions.set_true("ResolvedWaypoints", "ResolvedWaypoints", fault.unwrap_or("All waypoints resolved"));
     }
     conditions
 }

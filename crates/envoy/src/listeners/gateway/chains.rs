@@ -28,7 +28,7 @@ pub(super) struct ListenerContext<'a> {
 /// The chains of all servers of a listener.
 pub(super) fn of_groups(view: &View<'_>, at: ListenerContext<'_>, groups: &[ServerGroup]) -> Vec<GatewayChain> {
     let mut chains = Vec::new();
-    let mut taken = l4::TakenSni::default();
+    let mut taken = l4::UsedSni::default();
     for group in groups {
         if group.key.protocol.is_http() {
             // Plain HTTP has its host only in requests: routes distinguish the servers.
@@ -48,7 +48,7 @@ fn of_server(
     view: &View<'_>,
     at: ListenerContext<'_>,
     server: &PlannedServer,
-    taken: &mut l4::TakenSni,
+    taken: &mut l4::UsedSni,
 ) -> Vec<GatewayChain> {
     match server.handling() {
         // Such servers have their own groups.

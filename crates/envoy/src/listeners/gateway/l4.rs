@@ -22,9 +22,9 @@ const PARENTS: &str = "internal.istio.io/parents";
 
 /// The SNI names of pass-through chains of a listener: Envoy rejects duplicate names.
 #[derive(Debug, Default)]
-pub(super) struct TakenSni(BTreeSet<String>);
+pub(super) struct UsedSni(BTreeSet<String>);
 
-impl TakenSni {
+impl UsedSni {
     /// Adds names. Returns false, without adding any, if one of them exists already.
     fn take(&mut self, names: &[String]) -> bool {
         let free = names.iter().all(|name| !self.0.contains(name));
@@ -106,7 +106,7 @@ fn ended_tls_route<'a>(
 }
 
 /// The chains of all TLS routes for a server that passes TLS through.
-pub(super) fn tls_chains(view: &View<'_>, server: &PlannedServer, taken: &mut TakenSni) -> Vec<Chain> {
+pub(super) fn tls_chains(view: &View<'_>, server: &PlannedServer, taken: &mut UsedSni) -> Vec<Chain> {
     let port = listen_port(server);
     let mut claims = ServerHosts::new(server);
     let mut chains = Vec::new();
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn sni_names_are_claimed_all_or_none() {
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let mut taken = TakenSni::default();
+        let mut taken = UsedSni::default();
         assert!(taken.take(&names(&["a", "b"])));
         assert!(!taken.take(&names(&["b", "c"])));
         assert!(taken.take(&names(&["c"])));

@@ -245,7 +245,7 @@ impl Hosts<'_> {
 
 impl GatewayHost {
     /// Whether it matches any host.
-    pub(super) fn takes_any(&self) -> bool {
+    pub(super) fn matches_any_host(&self) -> bool {
         self.domains.iter().any(|domain| domain == "*")
     }
 

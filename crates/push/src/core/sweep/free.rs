@@ -151,7 +151,7 @@ impl Core {
     }
 
     /// Shrinks tables that were much larger: streams with many names may have ended.
-    pub(super) fn give_room_back(&mut self) {
+    pub(super) fn shrink_tables(&mut self) {
         let room = |length: usize| 2 * length + 1024;
         self.facts.shrink_to(room(self.facts.len()));
         self.queries.shrink_to(room(self.queries.len()));

@@ -65,7 +65,7 @@ fn a_copy_made_during_a_sweep_has_all_used_results() {
     for steps in 1..200_i32 {
         engine.begin_sweep();
         let mut left = steps;
-        let is_done = engine.sweep_on(|| {
+        let is_done = engine.continue_sweep(|| {
             left -= 1;
             left > 0
         });

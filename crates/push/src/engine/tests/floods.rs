@@ -40,7 +40,7 @@ fn resources_of_an_ended_stream_are_released_without_a_change() {
     engine.disconnect(goes);
     assert!(engine.has_orphans());
     engine.begin_sweep();
-    assert!(engine.sweep_on(|| true));
+    assert!(engine.continue_sweep(|| true));
     assert_eq!((engine.sizes(), engine.has_orphans()), (before, false));
     // Another that had the same leaves nothing behind.
     let same = engine.connect(proxy("r", "shop", "web"), Arc::new(RecordingSink::default()));

@@ -100,7 +100,7 @@ fn fresh(context: &Arc<PushContext>, proxies: &[(ProxyId, usize, usize)]) -> (En
 
 /// Sweeps for this number of steps.
 fn sweep(engine: &mut Engine, mut steps: usize) {
-    engine.sweep_on(|| {
+    engine.continue_sweep(|| {
         steps = steps.saturating_sub(1);
         steps > 0
     });

@@ -16,25 +16,25 @@ const ACCEPTED_TTL: Duration = Duration::from_secs(60);
 /// How long a rejected token is not reviewed again.
 const REJECTED_TTL: Duration = Duration::from_secs(10);
 /// Maximum number of cached accepted tokens.
-const MAX_GOOD: usize = 100_000;
+const MAX_ACCEPTED: usize = 100_000;
 /// Maximum number of cached rejected tokens.
-const MAX_BAD: usize = 10_000;
+const MAX_REJECTED: usize = 10_000;
 
 /// A hash of a token.
 pub(super) type Hash = [u8; 32];
 
 /// A cache of token reviews.
 #[derive(Debug)]
-pub(super) struct ReviewCache(Mutex<Answers>);
+pub(super) struct ReviewCache(Mutex<CachedReviews>);
 
 #[derive(Debug)]
-struct Answers {
+struct CachedReviews {
     /// Accepted tokens.
     good: Recent<Account>,
     /// Rejected tokens.
     bad: Recent<Arc<str>>,
     /// Reviews in flight, with the number of waiters of each.
-    asked: BTreeMap<Hash, (usize, Arc<OnceCell<Verdict>>)>,
+    pending: BTreeMap<Hash, (usize, Arc<OnceCell<Verdict>>)>,
 }
 
 /// The result of a lookup.
@@ -98,14 +98,14 @@ impl<V: Clone> Recent<V> {
 
 impl Default for ReviewCache {
     fn default() -> Self {
-        let (good, bad) = (Recent::new(ACCEPTED_TTL, MAX_GOOD), Recent::new(REJECTED_TTL, MAX_BAD));
-        Self(Mutex::new(Answers { good, bad, asked: BTreeMap::new() }))
+        let (good, bad) = (Recent::new(ACCEPTED_TTL, MAX_ACCEPTED), Recent::new(REJECTED_TTL, MAX_REJECTED));
+        Self(Mutex::new(CachedReviews { good, bad, pending: BTreeMap::new() }))
     }
 }
 
 impl ReviewCache {
     /// Looks up a token.
-    pub(super) fn look(&self, hash: Hash, now: Instant) -> CacheLookup<'_> {
+    pub(super) fn lookup(&self, hash: Hash, now: Instant) -> CacheLookup<'_> {
         let mut answers = self.0.lock();
         if let Some(account) = answers.good.get(&hash, now) {
             return CacheLookup::Hit(Verdict::Good(account));
@@ -113,7 +113,7 @@ impl ReviewCache {
         if let Some(reason) = answers.bad.get(&hash, now) {
             return CacheLookup::Hit(Verdict::Bad(reason));
         }
-        let (waiting, cell) = answers.asked.entry(hash).or_default();
+        let (waiting, cell) = answers.pending.entry(hash).or_default();
         *waiting += 1;
         CacheLookup::Miss(PendingReview { kept: self, hash, cell: cell.clone() })
     }
@@ -143,10 +143,10 @@ impl PendingReview<'_> {
 impl Drop for PendingReview<'_> {
     fn drop(&mut self) {
         let mut answers = self.kept.0.lock();
-        if let Some((waiting, _)) = answers.asked.get_mut(&self.hash) {
+        if let Some((waiting, _)) = answers.pending.get_mut(&self.hash) {
             *waiting -= 1;
             if *waiting == 0 {
-                answers.asked.remove(&self.hash);
+                answers.pending.remove(&self.hash);
             }
         }
     }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     fn is_known(kept: &ReviewCache, number: usize) -> bool {
-        matches!(kept.look(hash(number), Instant::now()), CacheLookup::Hit(_))
+        matches!(kept.lookup(hash(number), Instant::now()), CacheLookup::Hit(_))
     }
 
     fn hash(number: usize) -> Hash {
@@ -191,29 +191,29 @@ mod tests {
         let kept = ReviewCache::default();
         let now = Instant::now();
         let say = async |number, verdict: &Verdict| {
-            let CacheLookup::Miss(asking) = kept.look(hash(number), now) else { panic!("nothing is known") };
+            let CacheLookup::Miss(asking) = kept.lookup(hash(number), now) else { panic!("nothing is known") };
             asking.answer(async || Ok(verdict.clone())).await.unwrap();
         };
         say(0, &Verdict::Good(Account { namespace: "shop".into(), name: "web".into(), pod: None })).await;
-        for number in 1..=2 * MAX_BAD {
+        for number in 1..=2 * MAX_REJECTED {
             say(number, &Verdict::Bad("made up".into())).await;
         }
-        assert!(is_known(&kept, 0) && !is_known(&kept, 1) && is_known(&kept, 2 * MAX_BAD));
+        assert!(is_known(&kept, 0) && !is_known(&kept, 1) && is_known(&kept, 2 * MAX_REJECTED));
         let answers = kept.0.lock();
-        assert!(answers.bad.answers.len() <= MAX_BAD && answers.bad.order.len() <= MAX_BAD);
-        assert!(answers.asked.is_empty());
+        assert!(answers.bad.answers.len() <= MAX_REJECTED && answers.bad.order.len() <= MAX_REJECTED);
+        assert!(answers.pending.is_empty());
     }
 
     #[tokio::test]
     async fn cancelled_and_failed_reviews_are_not_cached() {
         let kept = ReviewCache::default();
-        let CacheLookup::Miss(first) = kept.look(hash(1), Instant::now()) else { panic!("nothing is known") };
-        let CacheLookup::Miss(second) = kept.look(hash(1), Instant::now()) else { panic!("nothing is known") };
+        let CacheLookup::Miss(first) = kept.lookup(hash(1), Instant::now()) else { panic!("nothing is known") };
+        let CacheLookup::Miss(second) = kept.lookup(hash(1), Instant::now()) else { panic!("nothing is known") };
         assert!(Arc::ptr_eq(&first.cell, &second.cell));
         drop(first);
         assert_eq!(second.answer(async || Err("nobody answers")).await, Err("nobody answers"));
         drop(second);
-        assert!(kept.0.lock().asked.is_empty());
+        assert!(kept.0.lock().pending.is_empty());
         assert!(!is_known(&kept, 1));
     }
 }

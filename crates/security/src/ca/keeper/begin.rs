@@ -16,7 +16,7 @@ use navarch_api::error_chain::chain;
 const MAX_ATTEMPTS: usize = 5;
 
 /// The initial state of a keeper.
-pub(super) struct Begun {
+pub(super) struct InitialState {
     /// The store of the set.
     pub(super) store: RootStore,
     pub(super) set: RootSet,
@@ -38,7 +38,7 @@ struct Found {
 }
 
 /// Finds the roots, or generates them.
-pub(super) async fn begin(config: &KeeperConfig) -> Result<Begun, KeeperError> {
+pub(super) async fn begin(config: &KeeperConfig) -> Result<InitialState, KeeperError> {
     let found = config.plugged_in.read().await?;
     let mut tries = MAX_ATTEMPTS;
     loop {
@@ -48,48 +48,48 @@ pub(super) async fn begin(config: &KeeperConfig) -> Result<Begun, KeeperError> {
         };
         match outcome {
             Err(KeeperError::Store(RootStoreError::Conflict)) if tries > 0 => tries -= 1,
-            outcome => return Ok(Begun { found, ..outcome? }),
+            outcome => return Ok(InitialState { found, ..outcome? }),
         }
     }
 }
 
 /// The self-signed roots. If several replicas generate them at once, one write succeeds and all use its roots. A plugged-in CA whose
 /// files were removed keeps signing, as it does when they are removed at runtime.
-async fn without_files(config: &KeeperConfig) -> Result<Begun, KeeperError> {
+async fn without_files(config: &KeeperConfig) -> Result<InitialState, KeeperError> {
     if let Some(StoredRoots { set, version, .. }) = config.rotation.load().await?
-        && was_in_force(config, &config.rotation, &set)?
+        && was_published(config, &config.rotation, &set)?
     {
         let place = config.plugged_in.place();
         let problem =
             format!("the CA's files in {place} no longer exist; the last CA is stored in {:?}", config.rotation);
         tracing::error!(problem, "keeping the last plugged-in CA");
         let store = config.rotation.clone();
-        return Ok(Begun { store, set, version, found: None, problem: Some(problem) });
+        return Ok(InitialState { store, set, version, found: None, problem: Some(problem) });
     }
     let store = config.self_signed.clone();
     let (set, version) = match store.load().await? {
         Some(StoredRoots { set, version, .. }) => {
-            if let Err(error) = store.mend(&set) {
+            if let Err(error) = store.repair(&set) {
                 tracing::warn!(problem = chain(&error), "failed to restore missing CA files");
             }
             (set, version)
         }
         None => {
-            let set = RootSet::settled((config.make)((config.clock)())?, Origin::SelfSigned);
+            let set = RootSet::single((config.make)((config.clock)())?, Origin::SelfSigned);
             let version = store.save(&set, None).await?;
             (set, version)
         }
     };
-    Ok(Begun { store, set, version, found: None, problem: None })
+    Ok(InitialState { store, set, version, found: None, problem: None })
 }
 
 /// The roots of a plugged-in CA. A rotation in progress continues. A CA that was replaced while no replica was running is
 /// distributed first, and the previous one signs until then. Therefore the CA in use is always stored, including its key.
-async fn from_files(config: &KeeperConfig, files: &Bundle) -> Result<Begun, KeeperError> {
+async fn from_files(config: &KeeperConfig, files: &Bundle) -> Result<InitialState, KeeperError> {
     let Found { store, set, version } = last_in_force(config, files).await?;
-    let begun = |set, version| Begun { store: store.clone(), set, version, found: None, problem: None };
+    let begun = |set, version| InitialState { store: store.clone(), set, version, found: None, problem: None };
     let next = match set {
-        None => RootSet::settled(files.clone(), Origin::PluggedIn),
+        None => RootSet::single(files.clone(), Origin::PluggedIn),
         Some(set) => match set.with_files(files, None, &config.rules, (config.clock)())? {
             None => return Ok(begun(set, version)),
             Some(next) => next,
@@ -110,20 +110,20 @@ async fn from_files(config: &KeeperConfig, files: &Bundle) -> Result<Begun, Keep
 async fn last_in_force(config: &KeeperConfig, files: &Bundle) -> Result<Found, KeeperError> {
     let mut version = None;
     if let Some(kept) = config.rotation.load().await? {
-        if was_in_force(config, &config.rotation, &kept.set)? {
+        if was_published(config, &config.rotation, &kept.set)? {
             return Ok(Found { store: config.rotation.clone(), set: Some(kept.set), version: kept.version });
         }
         version = kept.version;
     }
     // A self-signed root that cannot be read was not in use: these files are.
     if let Some(kept) = config.self_signed.load().await.ok().flatten() {
-        let is_known = was_in_force(config, &config.self_signed, &kept.set)?;
+        let is_known = was_published(config, &config.self_signed, &kept.set)?;
         let is_certain = match &config.distributed {
             // If both were distributed, the files were in use, and the self-signed root before them.
             Some(distributed) => !has_all(distributed, &files.roots)?,
             None => matches!(config.self_signed, RootStore::Folder(_)),
         };
-        if is_known && (is_certain || kept.set.knows_plugged_in()) {
+        if is_known && (is_certain || kept.set.has_plugged_in()) {
             return Ok(Found { store: config.self_signed.clone(), set: Some(kept.set), version: kept.version });
         }
     }
@@ -131,7 +131,7 @@ async fn last_in_force(config: &KeeperConfig, files: &Bundle) -> Result<Found, K
 }
 
 /// Whether the stored roots are those that were last published to pods.
-fn was_in_force(config: &KeeperConfig, store: &RootStore, set: &RootSet) -> Result<bool, BundleError> {
+fn was_published(config: &KeeperConfig, store: &RootStore, set: &RootSet) -> Result<bool, BundleError> {
     let Some(distributed) = &config.distributed else { return Ok(true) };
     let is_known = has_all(distributed, &set.signer.roots)?;
     if !is_known {
@@ -156,7 +156,7 @@ fn has_all(among: &str, roots: &str) -> Result<bool, BundleError> {
 
 impl RootSet {
     /// Whether the CA that signs, or the next one, is plugged in.
-    fn knows_plugged_in(&self) -> bool {
+    fn has_plugged_in(&self) -> bool {
         self.origin == Origin::PluggedIn || self.next.as_ref().is_some_and(|next| next.origin == Origin::PluggedIn)
     }
 

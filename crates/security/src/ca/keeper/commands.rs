@@ -74,8 +74,8 @@ impl RotationCommands {
     /// If the command is refused or fails.
     pub async fn send(&self, command: RotationCommand) -> Result<(), RotateError> {
         let (answer, answered) = oneshot::channel();
-        let asked = PendingCommand { command, answer };
-        self.sender.send(asked).await.map_err(|_| RotateError::NoKeeper)?;
+        let pending = PendingCommand { command, answer };
+        self.sender.send(pending).await.map_err(|_| RotateError::NoKeeper)?;
         answered.await.map_err(|_| RotateError::NoKeeper)?
     }
 }
@@ -88,7 +88,7 @@ impl RootKeeper {
         }
         let failed = |error: KeeperError| RotateError::Failed(chain(&error));
         let next = self.set_after(command).map_err(failed)??;
-        self.keep(next.clone()).await.map_err(failed)?;
+        self.store(next.clone()).await.map_err(failed)?;
         if self.set == next {
             tracing::info!(?command, "root rotation command done");
             Ok(())

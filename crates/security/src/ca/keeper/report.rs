@@ -109,7 +109,7 @@ impl RootKeeper {
 
     /// Finds the proxies that lack roots, and reports this replica's own when due. False after a write conflict: the roots must be read
     /// again.
-    pub(super) async fn ask_around(
+    pub(super) async fn collect_missing(
         &mut self,
         find_missing: &FindMissing,
         reports: &BTreeMap<String, String>,
@@ -118,14 +118,14 @@ impl RootKeeper {
         let Some(since) = self.set.next.as_ref().map(|next| next.since) else {
             self.missing.clear();
             if Instant::now() >= self.due_report {
-                self.say_present(&roots).await;
+                self.write_heartbeat(&roots).await;
             }
             return Ok(true);
         };
         let own = find_missing(&roots);
         self.missing.clone_from(&own);
         self.missing.extend(of_others(reports, &self.config.replica, (&roots, since), now));
-        if Instant::now() < self.due_report && own == self.told {
+        if Instant::now() < self.due_report && own == self.reported {
             return Ok(true);
         }
         match self.report(&own, &roots).await {
@@ -136,7 +136,7 @@ impl RootKeeper {
     }
 
     /// Writes a heartbeat. A failure is not a problem of the roots, as nothing depends on the heartbeat now.
-    async fn say_present(&mut self, roots: &str) {
+    async fn write_heartbeat(&mut self, roots: &str) {
         match self.report(&[], roots).await {
             Ok(()) | Err(RootStoreError::Conflict) => {}
             Err(error) => {
@@ -151,9 +151,9 @@ impl RootKeeper {
         let now = (self.config.clock)();
         let text = text(own, roots, now);
         let version = self.version.as_deref();
-        let told = self.store.report(&self.config.replica, &text, version, |text| is_forgotten(text, now)).await?;
-        self.version = told;
-        own.clone_into(&mut self.told);
+        let reports = self.store.report(&self.config.replica, &text, version, |text| is_forgotten(text, now)).await?;
+        self.version = reports;
+        own.clone_into(&mut self.reported);
         self.due_report =
             Instant::now() + if self.set.phase() == Phase::Distributing { REPORT_INTERVAL } else { HEARTBEAT_INTERVAL };
         Ok(())

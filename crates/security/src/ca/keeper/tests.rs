@@ -228,7 +228,7 @@ async fn distributed_roots_take_precedence_over_stored_ones() {
     assert_eq!((signing, trusted, phase), (fingerprint(&two), 1, Phase::Settled));
     // A self-signed root of earlier times is no different.
     let self_signed = RootStore::Folder(folder.path().join("state"));
-    let stale = RootSet::settled(root(), Origin::SelfSigned);
+    let stale = RootSet::single(root(), Origin::SelfSigned);
     self_signed.save(&stale, None).await.unwrap();
     std::fs::remove_dir_all(folder.path().join("state/plugged-in")).unwrap();
     let (signing, trusted, ..) = after_start(pods_have(&two.roots)).await;

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::RootStoreError;
-use crate::ca::rotation::KeptFiles;
+use crate::ca::rotation::StoredFiles;
 use navarch_api::error_chain::chain;
 use navarch_api::kubernetes::SecretBytes;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
@@ -35,12 +35,12 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, RootStoreError> {
 }
 
 /// Loads the files of a folder.
-pub(super) fn load(folder: &Path) -> Result<KeptFiles, RootStoreError> {
+pub(super) fn load(folder: &Path) -> Result<StoredFiles, RootStoreError> {
     let path = folder.join(ALL);
     if let Some(all) = read(&path)? {
         return parse(&path, &all);
     }
-    let mut files = KeptFiles::new();
+    let mut files = StoredFiles::new();
     for name in PLAIN {
         let path = folder.join(name);
         if let Some(bytes) = read(&path)? {
@@ -54,7 +54,7 @@ pub(super) fn load(folder: &Path) -> Result<KeptFiles, RootStoreError> {
 }
 
 /// Parses the file with all content. The content is secret, so errors contain positions only.
-fn parse(path: &Path, all: &[u8]) -> Result<KeptFiles, RootStoreError> {
+fn parse(path: &Path, all: &[u8]) -> Result<StoredFiles, RootStoreError> {
     let advice = format!("restore it, or remove it to use {} and {}", PLAIN[0], PLAIN[1]);
     if all.trim_ascii().is_empty() {
         return Err(damaged(path, format!("is empty; {advice}")));
@@ -63,7 +63,7 @@ fn parse(path: &Path, all: &[u8]) -> Result<KeptFiles, RootStoreError> {
         let what = if error.is_eof() { "ends unexpectedly" } else { "is not a JSON object of strings" };
         damaged(path, format!("{what}, at line {} column {}; {advice}", error.line(), error.column()))
     })?;
-    let mut files = KeptFiles::new();
+    let mut files = StoredFiles::new();
     for (name, text) in texts {
         let bytes =
             STANDARD.decode(text).map_err(|_| damaged(path, format!("entry {name:?} is not base64; {advice}")))?;
@@ -79,7 +79,7 @@ fn parse(path: &Path, all: &[u8]) -> Result<KeptFiles, RootStoreError> {
 }
 
 /// Stores files in a folder: first the file with all content, then the separate files.
-pub(super) fn save(folder: &Path, files: &KeptFiles) -> Result<(), RootStoreError> {
+pub(super) fn save(folder: &Path, files: &StoredFiles) -> Result<(), RootStoreError> {
     let failed = |source| RootStoreError::File { path: folder.to_owned(), source };
     std::fs::create_dir_all(folder).map_err(failed)?;
     let all: BTreeMap<&str, String> =
@@ -87,14 +87,14 @@ pub(super) fn save(folder: &Path, files: &KeptFiles) -> Result<(), RootStoreErro
     let all = serde_json::to_vec(&all).map_err(|error| failed(error.into()))?;
     write(folder, ALL, &all)?;
     // The authoritative file is written; missing separate files are written at the next check.
-    if let Err(error) = mend(folder, files) {
+    if let Err(error) = repair(folder, files) {
         tracing::warn!(problem = chain(&error), "failed to write all files of the CA");
     }
     Ok(())
 }
 
 /// Writes the separate files that are missing or differ.
-pub(super) fn mend(folder: &Path, files: &KeptFiles) -> Result<(), RootStoreError> {
+pub(super) fn repair(folder: &Path, files: &StoredFiles) -> Result<(), RootStoreError> {
     for name in PLAIN {
         let Some(wanted) = files.get(name).map(SecretBytes::expose) else { continue };
         let found = read(&folder.join(name)).ok().flatten();

@@ -27,7 +27,7 @@ fn count(set: &RootSet) -> usize {
 #[test]
 fn the_next_root_signs_once_trusted_by_all_and_the_old_one_is_removed_last() {
     let (old, new) = (root(1000), root(1000));
-    let settled = RootSet::settled(old.clone(), Origin::SelfSigned);
+    let settled = RootSet::single(old.clone(), Origin::SelfSigned);
     assert_eq!(settled.roots().unwrap(), old.certificate);
     assert_eq!(settled.switch(&RULES, now()).unwrap(), Err(Refusal::NothingToDo));
     let both = settled.begin(new.clone(), Origin::SelfSigned, &RULES, now()).unwrap().unwrap();
@@ -42,12 +42,12 @@ fn the_next_root_signs_once_trusted_by_all_and_the_old_one_is_removed_last() {
     // The last certificate by the old one was made just before, for a day.
     assert_eq!(switched.advance(&[], &RULES, later + RULES.longest).unwrap(), None);
     let done = switched.advance(&[], &RULES, later + RULES.longest + BACKDATE).unwrap().unwrap();
-    assert_eq!(done, RootSet::settled(new, Origin::SelfSigned));
+    assert_eq!(done, RootSet::single(new, Origin::SelfSigned));
 }
 
 #[test]
 fn an_expiring_root_is_renewed_and_finally_without_waiting() {
-    let set = RootSet::settled(root(1000), Origin::SelfSigned);
+    let set = RootSet::single(root(1000), Origin::SelfSigned);
     assert!(!set.is_due(&RULES, now() + HOUR * 799).unwrap());
     assert!(set.is_due(&RULES, now() + HOUR * 801).unwrap());
     assert!(!set.is_due(&RotationRules { renewed_at: None, ..RULES }, now() + HOUR * 801).unwrap());
@@ -68,7 +68,7 @@ fn another_intermediate_of_the_same_root_signs_at_once() {
         // The same certificate with another list of revocations is the smallest difference that there can be.
         Bundle { revocations: serial.to_owned(), ..bundle }
     };
-    let set = RootSet::settled(plugged("1"), Origin::PluggedIn);
+    let set = RootSet::single(plugged("1"), Origin::PluggedIn);
     let next = set.begin(plugged("2"), Origin::PluggedIn, &RULES, now()).unwrap().unwrap();
     assert_eq!((next.phase(), next.signer.revocations.as_str()), (Phase::Settled, "2"));
     assert!(set.begin(Bundle { key: self::root(1).key, ..root }, Origin::PluggedIn, &RULES, now()).is_err());
@@ -76,7 +76,7 @@ fn another_intermediate_of_the_same_root_signs_at_once() {
 
 #[test]
 fn files_hold_every_set() {
-    let settled = RootSet::settled(root(10), Origin::SelfSigned);
+    let settled = RootSet::single(root(10), Origin::SelfSigned);
     let both = settled.begin(root(10), Origin::PluggedIn, &RULES, now()).unwrap().unwrap();
     let switched = both.switch(&RULES, now()).unwrap().unwrap();
     for set in [settled, both, switched] {
@@ -85,16 +85,18 @@ fn files_hold_every_set() {
         for name in ["ca-cert.pem", "ca-key.pem"] {
             let mut less = files.clone();
             less.remove(name);
-            assert!(matches!(RootSet::from_files(&less), Err(KeptError::Incomplete(missing)) if missing == name));
+            assert!(
+                matches!(RootSet::from_files(&less), Err(StoredFilesError::Incomplete(missing)) if missing == name)
+            );
         }
     }
-    assert_eq!(RootSet::from_files(&KeptFiles::new()).unwrap(), None);
+    assert_eq!(RootSet::from_files(&StoredFiles::new()).unwrap(), None);
 }
 
 #[test]
 fn secrets_written_by_istiod_are_read_with_extra_roots() {
     let (own, further) = (root(10), root(10));
-    let mut files = RootSet::settled(own.clone(), Origin::SelfSigned).to_files().unwrap();
+    let mut files = RootSet::single(own.clone(), Origin::SelfSigned).to_files().unwrap();
     files.insert("root-cert.pem".to_owned(), navarch_api::kubernetes::SecretBytes::new(further.certificate));
     let set = RootSet::from_files(&files).unwrap().unwrap();
     assert_eq!((count(&set), set.signer.certificate), (2, own.certificate));

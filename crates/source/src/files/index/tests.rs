@@ -83,7 +83,7 @@ fn the_first_of_two_definitions_applies_until_it_is_deleted() {
 fn an_object_that_moves_to_another_file_is_not_touched() {
     let mut told = Events::default();
     told.put("a", &namespace("x", "1"));
-    told.index.set_vanishing("a", true);
+    told.index.set_missing("a", true);
     assert_eq!(told.put("b", &namespace("x", "1")), [""; 0]);
     assert_eq!(told.remove("a"), [""; 0]);
     assert_eq!(told.remove("b"), ["-x"]);
@@ -132,8 +132,8 @@ fn files_read_in_any_order_give_the_same_objects() {
         for at in order {
             told.put(files[at].0, &namespace("x", files[at].1));
         }
-        let held: Vec<_> = told.index.told.values().map(|object| object.meta().labels["l"].to_string()).collect();
+        let held: Vec<_> = told.index.published.values().map(|object| object.meta().labels["l"].to_string()).collect();
         assert_eq!(held, ["1"]);
-        assert_eq!(told.index.told_problems.keys().map(|place| &**place).collect::<Vec<_>>(), ["b", "c"]);
+        assert_eq!(told.index.reported_problems.keys().map(|place| &**place).collect::<Vec<_>>(), ["b", "c"]);
     }
 }

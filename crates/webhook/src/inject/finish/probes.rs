@@ -22,14 +22,14 @@ pub(super) fn rewrite(pod: &mut Value, by_default: bool, agent_port: i32) {
     if pod::find_in_pod(pod, PROXY).is_none() {
         return;
     }
-    let said = pod::annotation(pod, REWRITE_PROBES).and_then(parse_bool);
-    if !said.unwrap_or(by_default) {
+    let value = pod::annotation(pod, REWRITE_PROBES).and_then(parse_bool);
+    if !value.unwrap_or(by_default) {
         return;
     }
     let probers = probers(pod, agent_port);
     if !probers.is_empty() {
         let again = pod::annotation(pod, STATUS).is_some();
-        tell_agent(pod, probers, again);
+        pass_to_agent(pod, probers, again);
     }
     let port = pod::annotation(pod, STATUS_PORT).map(|text| text.trim().parse().unwrap_or(0)).unwrap_or(agent_port);
     for list in [List::Containers, List::Init] {
@@ -102,19 +102,19 @@ fn port_of(container: &Value, name: &str) -> Option<Value> {
 
 /// Passes the application's probes to the agent. Entries of an earlier injection remain, because the pod's probes
 /// already point to the agent.
-fn tell_agent(pod: &mut Value, mut probers: Map<String, Value>, again: bool) {
+fn pass_to_agent(pod: &mut Value, mut probers: Map<String, Value>, again: bool) {
     let Some(proxy) = pod::find_in_pod_mut(pod, PROXY) else { return };
     let env = pod::as_map(proxy).entry("env").or_insert_with(|| Value::Array(Vec::new()));
     let Some(env) = env.as_array_mut() else { return };
-    let told = env.iter_mut().find(|variable| again && pod::name(variable) == PROBERS);
-    let Some(told) = told else {
+    let existing = env.iter_mut().find(|variable| again && pod::name(variable) == PROBERS);
+    let Some(existing) = existing else {
         env.push(json!({ "name": PROBERS, "value": go_json::text(&Value::Object(probers)) }));
         return;
     };
-    let before = told.get("value").and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
+    let before = existing.get("value").and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
     if let Some(Value::Object(before)) = before {
         probers.extend(before);
-        *told = json!({ "name": PROBERS, "value": go_json::text(&Value::Object(probers)) });
+        *existing = json!({ "name": PROBERS, "value": go_json::text(&Value::Object(probers)) });
     }
 }
 

@@ -83,12 +83,12 @@ pub(super) fn startup_probe(context: &Context<'_>) -> Option<Probe> {
 /// The readiness probe with the settings of annotations and values.
 pub(super) fn readiness_probe(context: &Context<'_>, port: i32) -> Probe {
     let proxy = &context.values.global.proxy;
-    let asked =
+    let requested =
         |name: &str, value| number(context.annotation_or(&format!("readiness.status.sidecar.istio.io/{name}"), value));
     Probe {
-        initial_delay_seconds: asked("initialDelaySeconds", &proxy.readiness_initial_delay_seconds),
-        period_seconds: asked("periodSeconds", &proxy.readiness_period_seconds),
-        failure_threshold: asked("failureThreshold", &proxy.readiness_failure_threshold),
+        initial_delay_seconds: requested("initialDelaySeconds", &proxy.readiness_initial_delay_seconds),
+        period_seconds: requested("periodSeconds", &proxy.readiness_period_seconds),
+        failure_threshold: requested("failureThreshold", &proxy.readiness_failure_threshold),
         ..ready(port)
     }
 }

@@ -11,16 +11,19 @@ use super::super::values::Text;
 
 /// The resources of the proxy and of its init container. A single annotation overrides all settings of the values.
 pub(super) fn resources(context: &Context<'_>) -> ResourceRequirements {
-    let asked = |resource: &str, annotation: &str| {
+    let requested = |resource: &str, annotation: &str| {
         let value = context.annotation(annotation)?;
         Some((resource.to_owned(), Quantity(canonical(value))))
     };
     let some = |pairs: [Option<(String, Quantity)>; 2]| -> Option<BTreeMap<_, _>> {
         Some(pairs.into_iter().flatten().collect()).filter(|map: &BTreeMap<_, _>| !map.is_empty())
     };
-    let requests = some([asked("cpu", "sidecar.istio.io/proxyCPU"), asked("memory", "sidecar.istio.io/proxyMemory")]);
-    let limits =
-        some([asked("cpu", "sidecar.istio.io/proxyCPULimit"), asked("memory", "sidecar.istio.io/proxyMemoryLimit")]);
+    let requests =
+        some([requested("cpu", "sidecar.istio.io/proxyCPU"), requested("memory", "sidecar.istio.io/proxyMemory")]);
+    let limits = some([
+        requested("cpu", "sidecar.istio.io/proxyCPULimit"),
+        requested("memory", "sidecar.istio.io/proxyMemoryLimit"),
+    ]);
     if requests.is_some() || limits.is_some() {
         return ResourceRequirements { requests, limits, claims: None };
     }

@@ -137,7 +137,7 @@ fn converse(protocol: Protocol, ops: Vec<Op>) {
                 has.into_iter().filter(|(name, _)| shall.contains_key(name)).collect();
             assert_eq!(still, shall, "{kind:?}");
         }
-        assert!(server.rig.session.is_quiet(kind));
+        assert!(server.rig.session.is_acknowledged(kind));
     }
 }
 

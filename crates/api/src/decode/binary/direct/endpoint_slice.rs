@@ -1,6 +1,6 @@
 //! `discovery.v1.EndpointSlice`, with the field numbers of `binary/endpoint_slice.rs`.
 
-use super::super::fields::{Fields, UnexpectedField, once, texts as texts_of};
+use super::super::fields::{Fields, UnexpectedField, set_once, texts as texts_of};
 use super::meta;
 use crate::kubernetes::{
     AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, SERVICE_NAME_LABEL, port_number,
@@ -15,7 +15,7 @@ pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<Endp
     let (mut endpoints, mut ports) = (Vec::new(), Vec::new());
     for field in Fields(bytes) {
         match field? {
-            (1, content) => once(&mut metadata, content.bytes()?)?,
+            (1, content) => set_once(&mut metadata, content.bytes()?)?,
             (2, content) => endpoints.push(content.bytes()?),
             (3, content) => ports.push(read_port(content.bytes()?, texts)?),
             (4, content) => address_type = content.text()?,
@@ -41,8 +41,8 @@ fn read_endpoint(bytes: &[u8], texts: &mut SharedTexts) -> Result<Endpoint, Unex
     for field in Fields(bytes) {
         match field? {
             (1, content) => addresses.push(content.text()?),
-            (2, content) => once(&mut conditions, content.bytes()?)?,
-            (4, content) => once(&mut target, content.bytes()?)?,
+            (2, content) => set_once(&mut conditions, content.bytes()?)?,
+            (4, content) => set_once(&mut target, content.bytes()?)?,
             _ => {}
         }
     }
@@ -59,9 +59,9 @@ fn read_conditions(bytes: &[u8]) -> Result<EndpointConditions, UnexpectedField> 
     let mut conditions = EndpointConditions::default();
     for field in Fields(bytes) {
         match field? {
-            (1, content) => conditions.ready = Some(content.truth()?),
-            (2, content) => conditions.serving = Some(content.truth()?),
-            (3, content) => conditions.terminating = Some(content.truth()?),
+            (1, content) => conditions.ready = Some(content.to_bool()?),
+            (2, content) => conditions.serving = Some(content.to_bool()?),
+            (3, content) => conditions.terminating = Some(content.to_bool()?),
             _ => {}
         }
     }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::super::fields::{Fields, UnexpectedField, once, texts as texts_of};
+use super::super::fields::{Fields, UnexpectedField, set_once, texts as texts_of};
 use crate::decode::stored::LAST_APPLIED;
 use crate::names::Namespace;
 use crate::object::{NamespacedName, ObjectMeta};
@@ -33,8 +33,8 @@ pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<Meta, Unexpe
             (5, content) => uid = content.text()?,
             (6, content) => version = content.text()?,
             (7, content) => kept.generation = content.signed()?,
-            (8, content) => once(&mut created, content.bytes()?)?,
-            (9, content) => once(&mut deleted, content.bytes()?)?,
+            (8, content) => set_once(&mut created, content.bytes()?)?,
+            (9, content) => set_once(&mut deleted, content.bytes()?)?,
             (11, content) => labels.push(entry(content.bytes()?)?),
             (12, content) => annotations.push(entry(content.bytes()?)?),
             (13, content) => own(&mut kept, content.bytes()?, texts)?,
@@ -77,7 +77,7 @@ fn own(kept: &mut ObjectMeta, bytes: &[u8], texts: &mut SharedTexts) -> Result<(
         match field? {
             (1, content) => kind = content.text()?,
             (3, content) => name = content.text()?,
-            (6, content) => controls = content.truth()?,
+            (6, content) => controls = content.to_bool()?,
             _ => {}
         }
     }

@@ -48,7 +48,7 @@ fn read_spec(pod: &mut Pod, bytes: &[u8], texts: &mut SharedTexts) -> Result<(),
             (8, content) => account = content.text()?,
             (9, content) => former_account = content.text()?,
             (10, content) => pod.node = Some(texts.text(content.text()?)).filter(|node| !node.is_empty()),
-            (11, content) => pod.host_network = content.truth()?,
+            (11, content) => pod.host_network = content.to_bool()?,
             (16, content) => hostname = Some(content.text()?).filter(|name| !name.is_empty()).map(Into::into),
             (17, content) => subdomain = Some(texts.text(content.text()?)).filter(|name| !name.is_empty()),
             _ => {}

@@ -40,7 +40,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
         let mut merged = (*map_at(args, 0)?).clone();
         for value in args.iter().skip(1) {
             let above = as_map(value)?;
-            lay(&mut merged, &above, Wins::Below, 0);
+            merge(&mut merged, &above, Precedence::Below, 0);
         }
         Ok(map(merged))
     }),
@@ -48,7 +48,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
         let mut merged = (*map_at(args, 0)?).clone();
         for value in args.iter().skip(1) {
             let above = as_map(value)?;
-            lay(&mut merged, &above, Wins::Above, 0);
+            merge(&mut merged, &above, Precedence::Above, 0);
         }
         Ok(map(merged))
     }),
@@ -69,7 +69,7 @@ fn dict(args: &[Value]) -> Result<Value> {
 
 /// The precedence between two values of the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wins {
+enum Precedence {
     /// The lower value, unless it is empty.
     Below,
     /// The upper value.
@@ -80,15 +80,15 @@ enum Wins {
 const MAX_DEPTH: usize = 32;
 
 /// Merges a map into another, including nested maps.
-fn lay(below: &mut Entries, above: &Entries, wins: Wins, depth: usize) {
+fn merge(below: &mut Entries, above: &Entries, wins: Precedence, depth: usize) {
     for (key, value) in above {
         match (below.get(key), value) {
             (Some(Value::Map(under)), Value::Map(over)) if depth < MAX_DEPTH => {
                 let mut merged = (**under).clone();
-                lay(&mut merged, over, wins, depth + 1);
+                merge(&mut merged, over, wins, depth + 1);
                 below.insert(key.clone(), map(merged));
             }
-            (Some(under), _) if wins == Wins::Below && under.is_truthy() => {}
+            (Some(under), _) if wins == Precedence::Below && under.is_truthy() => {}
             (_, value) => {
                 below.insert(key.clone(), value.clone());
             }

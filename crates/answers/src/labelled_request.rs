@@ -27,11 +27,11 @@ use super::words::{service_of, short};
 /// Maximum number of hosts for one proxy.
 pub(super) const MAX_HOSTS: usize = 32;
 /// Maximum number of requests of one proxy.
-const MAX_QUESTIONS: usize = 64;
+const MAX_REQUESTS: usize = 64;
 
 /// A request with its label.
 #[derive(Clone, Debug)]
-pub(super) struct Question {
+pub(super) struct LabelledRequest {
     /// Such as `GET reviews:9080/`.
     pub(super) label: String,
     /// The requested host.
@@ -45,7 +45,7 @@ pub(super) struct Question {
 }
 
 /// The input for one proxy.
-pub(super) struct Scene<'a> {
+pub(super) struct ProxyInput<'a> {
     pub(super) client: &'a Client,
     /// Its changed resources by type.
     pub(super) steps: &'a BTreeMap<ResourceType, CollectionDiff>,
@@ -55,16 +55,16 @@ pub(super) struct Scene<'a> {
     pub(super) contexts: [&'a PushContext; 2],
 }
 
-impl Scene<'_> {
+impl ProxyInput<'_> {
     /// The requests to walk.
-    pub(super) fn questions(&self) -> Vec<Question> {
+    pub(super) fn requests(&self) -> Vec<LabelledRequest> {
         let mut questions = match self.client.proxy.kind {
             ProxyKind::Router => [self.of_gateway(), self.of_streams()].concat(),
             ProxyKind::Sidecar => [self.of_arrivals(), self.of_sidecar()].concat(),
             ProxyKind::Waypoint => self.of_waypoint(),
             ProxyKind::Ztunnel | ProxyKind::AgentGateway => Vec::new(),
         };
-        questions.truncate(MAX_QUESTIONS);
+        questions.truncate(MAX_REQUESTS);
         questions
     }
 
@@ -81,7 +81,7 @@ impl Scene<'_> {
     }
 
     /// Requests of the workload of a sidecar.
-    fn of_sidecar(&self) -> Vec<Question> {
+    fn of_sidecar(&self) -> Vec<LabelledRequest> {
         let mut questions = Vec::new();
         for (host, port) in self.touched_hosts().into_iter().take(MAX_HOSTS) {
             let service = self.service(&host);
@@ -105,13 +105,13 @@ impl Scene<'_> {
     }
 
     /// Requests at a waypoint for its services.
-    fn of_waypoint(&self) -> Vec<Question> {
+    fn of_waypoint(&self) -> Vec<LabelledRequest> {
         let mut questions = Vec::new();
         for (host, port) in self.served_hosts().into_iter().take(MAX_HOSTS) {
             let service = self.service(&host);
             let declared = service.and_then(|service| service.port(port));
             let destination = SocketAddr::new(self.address(service), port);
-            let at = |question: Question| Question {
+            let at = |question: LabelledRequest| LabelledRequest {
                 label: format!("{} at waypoint {}", question.label, workload_name(self.client, self.contexts)),
                 connection: Connection { entry: Entry::Tunnel, ..question.connection },
                 is_own: false,
@@ -156,17 +156,17 @@ impl Scene<'_> {
     }
 
     /// A TCP connection.
-    fn bytes(&self, host: &str, declared: Option<&ServicePort>, destination: SocketAddr) -> Question {
+    fn bytes(&self, host: &str, declared: Option<&ServicePort>, destination: SocketAddr) -> LabelledRequest {
         let is_tls = declared.is_some_and(|declared| declared.protocol.is_tls());
         let tls = is_tls.then(|| Tls { sni: host.to_owned(), alpn: Vec::new() });
         let what = if is_tls { "TLS" } else { "TCP" };
         let label = format!("{what} {}:{}", short(host, self.client.proxy.namespace.as_str()), destination.port());
         let connection = Connection { entry: Entry::Outbound, destination, source: None, tls, http: None };
-        Question { label, host: host.to_owned(), port: destination.port(), connection, is_own: true }
+        LabelledRequest { label, host: host.to_owned(), port: destination.port(), connection, is_own: true }
     }
 
     /// A request over a connection.
-    pub(super) fn request(&self, host: &str, port: u16, example: Example, connection: Connection) -> Question {
+    pub(super) fn request(&self, host: &str, port: u16, example: Example, connection: Connection) -> LabelledRequest {
         let Example { method, path, headers } = example;
         let shown: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
         let shown = if shown.is_empty() { String::new() } else { format!(" with {}", shown.join(", ")) };
@@ -175,7 +175,7 @@ impl Scene<'_> {
         let label = format!("{method} {scheme}{name}:{port}{path}{shown}");
         let http = HttpRequest { method, host: format!("{host}:{port}"), path, headers, claims: None };
         let connection = Connection { http: Some(http), ..connection };
-        Question { label, host: host.to_owned(), port, connection, is_own: true }
+        LabelledRequest { label, host: host.to_owned(), port, connection, is_own: true }
     }
 
     fn address(&self, service: Option<&Service>) -> IpAddr {
@@ -241,7 +241,7 @@ impl Scene<'_> {
     }
 
     /// Requests at a gateway.
-    fn of_gateway(&self) -> Vec<Question> {
+    fn of_gateway(&self) -> Vec<LabelledRequest> {
         let mut questions = Vec::new();
         let mut hosts: BTreeSet<(String, String)> = BTreeSet::new();
         for (kind, step) in self.steps {
@@ -288,7 +288,7 @@ impl Scene<'_> {
     }
 
     /// Requests for one domain at one filter chain of a gateway.
-    fn at_gateway(&self, chain: &FilterChain, (routes, domain): (&str, &str), port: u16) -> Vec<Question> {
+    fn at_gateway(&self, chain: &FilterChain, (routes, domain): (&str, &str), port: u16) -> Vec<LabelledRequest> {
         let domain = domain.rsplit_once(':').map_or(domain, |(domain, _)| domain);
         let host = domain.replacen('*', if domain == "*" { "any.example" } else { "any" }, 1);
         let alpn = || vec!["h2".to_owned(), "http/1.1".to_owned()];

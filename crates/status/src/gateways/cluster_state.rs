@@ -77,7 +77,7 @@ pub enum Plan {
 
 /// The state of the cluster.
 #[derive(Debug, Default)]
-pub struct World {
+pub struct ClusterState {
     /// Settings from flags and environment.
     settings: GatewayControllerSettings,
     /// Selects the namespaces.
@@ -105,7 +105,7 @@ pub struct World {
     due: BTreeSet<NamespacedName>,
 }
 
-impl World {
+impl ClusterState {
     /// The empty state.
     #[must_use]
     pub fn new(settings: GatewayControllerSettings, scope: NamespaceScope) -> Self {

@@ -8,22 +8,24 @@ use super::*;
 
 /// A world with a Gateway `shop/web`, and what injects.
 struct Fixture {
-    world: World,
+    cluster_state: ClusterState,
     injector: Injector,
 }
 
 impl Fixture {
     fn new() -> Self {
         let injector = Injector::new(&InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()))).unwrap();
-        let mut fixture =
-            Self { world: World::new(GatewayControllerSettings::default(), NamespaceScope::default()), injector };
+        let mut fixture = Self {
+            cluster_state: ClusterState::new(GatewayControllerSettings::default(), NamespaceScope::default()),
+            injector,
+        };
         fixture.put(Source::Namespaces, json!({ "metadata": { "name": "shop" } }));
         fixture.gateway(&json!({}), &json!({}));
         fixture
     }
 
     fn put(&mut self, source: Source, object: Value) {
-        self.world.take(source, Event::Apply(serde_json::from_value(object).unwrap()));
+        self.cluster_state.take(source, Event::Apply(serde_json::from_value(object).unwrap()));
     }
 
     fn gateway(&mut self, meta: &Value, spec: &Value) {
@@ -40,7 +42,7 @@ impl Fixture {
     }
 
     fn plan(&self) -> Result<Plan, ObjectsError> {
-        self.world.plan(&NamespacedName::new("shop", "web"), &self.injector, 136)
+        self.cluster_state.plan(&NamespacedName::new("shop", "web"), &self.injector, 136)
     }
 
     /// Why there are no objects; empty where there are some.
@@ -60,7 +62,7 @@ impl Fixture {
     }
 
     fn is_due(&mut self) -> bool {
-        self.world.take_due().contains(&NamespacedName::new("shop", "web"))
+        self.cluster_state.take_due().contains(&NamespacedName::new("shop", "web"))
     }
 }
 
@@ -112,7 +114,7 @@ fn only_gateways_of_this_control_plane_have_objects() {
     assert!(fixture.is_due());
     assert_eq!(fixture.reason(), "");
     let namespace = serde_json::from_value(json!({ "metadata": { "name": "shop" } })).unwrap();
-    fixture.world.take(Source::Namespaces, Event::Delete(namespace));
+    fixture.cluster_state.take(Source::Namespaces, Event::Delete(namespace));
     fixture.gateway(&json!({ "labels": { "istio.io/rev": "c" } }), &json!({}));
     assert_eq!(fixture.reason(), "it belongs to another revision", "though its namespace is not known");
 }
@@ -141,10 +143,10 @@ fn config_maps_are_laid_over_those_of_the_class_first() {
     fixture.gateway(&json!({}), &json!({ "infrastructure": { "parametersRef": parameters } }));
     let map = NamespacedName::new("shop", "opts");
     assert!(matches!(fixture.plan(), Ok(Plan::Reads(name)) if name == map));
-    fixture.world.put_parameters(map.clone(), None);
+    fixture.cluster_state.put_parameters(map.clone(), None);
     assert!(matches!(fixture.plan(), Err(ObjectsError::NoParameters(_))));
     let data = |text: &str| Some(BTreeMap::from([("deployment".to_owned(), text.to_owned())]));
-    fixture.world.put_parameters(map.clone(), data("spec: {replicas: 3}"));
+    fixture.cluster_state.put_parameters(map.clone(), data("spec: {replicas: 3}"));
     let defaults = |name: &str, created: &str, text: &str| {
         json!({
             "metadata": {
@@ -236,6 +238,6 @@ fn changes_by_others_to_a_deployed_object_trigger_a_reconcile() {
     fixture.put(Source::Deployed(DeployedKind::Service), object(json!({})));
     assert!(fixture.is_due(), "somebody has taken a field");
     let gone: DynamicObject = serde_json::from_value(object(json!({}))).unwrap();
-    fixture.world.take(Source::Deployed(DeployedKind::Service), Event::Delete(gone));
+    fixture.cluster_state.take(Source::Deployed(DeployedKind::Service), Event::Delete(gone));
     assert!(fixture.is_due());
 }

@@ -12,7 +12,7 @@ use navarch_api::hash::KeyedSet;
 impl Engine {
     /// The proxies with resources that depend on any of these facts, by type. Costs what depends on the facts.
     #[must_use]
-    pub fn reached(&self, facts: &[FactKey]) -> BTreeMap<ProxyId, BTreeSet<ResourceType>> {
+    pub fn affected_proxies(&self, facts: &[FactKey]) -> BTreeMap<ProxyId, BTreeSet<ResourceType>> {
         let core = self.core.borrow();
         let mut todo: Vec<NodeId> = facts.iter().flat_map(|fact| core.readers(fact)).collect();
         let mut seen = KeyedSet::default();

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::super::bundle::{Bundle, BundleError};
-use super::{Former, Next, Origin, RootSet};
+use super::{FormerRoots, Next, Origin, RootSet};
 use navarch_api::kubernetes::SecretBytes;
 
 /// The signing certificate.
@@ -27,11 +27,11 @@ const ROTATION_STATE: &str = "rotation.json";
 const UNUSED: &str = "key.pem";
 
 /// Files by name.
-pub type KeptFiles = BTreeMap<String, SecretBytes>;
+pub type StoredFiles = BTreeMap<String, SecretBytes>;
 
 /// Errors of loading and storing a set.
 #[derive(Debug, thiserror::Error)]
-pub enum KeptError {
+pub enum StoredFilesError {
     /// A file is missing.
     #[error("{0} is missing: restore it or remove all of them")]
     Incomplete(&'static str),
@@ -46,19 +46,19 @@ pub enum KeptError {
 /// The state that has no file of its own.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Rest {
+struct RotationState {
     /// The signing CA.
-    signer: Side,
+    signer: CaData,
     /// The next CA.
-    next: Option<NextSide>,
+    next: Option<NextCaData>,
     /// The former roots.
-    former: Vec<FormerSide>,
+    former: Vec<FormerData>,
 }
 
 /// The data of a CA besides its certificate and key.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Side {
+struct CaData {
     /// The origin; self-signed if it is missing.
     origin: Option<Origin>,
     /// The roots; if empty, the certificate itself.
@@ -72,10 +72,10 @@ struct Side {
 /// The next CA, and the time since which it is trusted.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct NextSide {
+struct NextCaData {
     /// The data of the CA.
     #[serde(flatten)]
-    side: Side,
+    side: CaData,
     /// The time since which the CA is trusted.
     since: Timestamp,
 }
@@ -83,13 +83,13 @@ struct NextSide {
 /// Roots that no longer sign.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct FormerSide {
+struct FormerData {
     roots: String,
     /// The time until which the roots are trusted.
     until: Timestamp,
 }
 
-impl Side {
+impl CaData {
     /// The data of a bundle.
     fn of(bundle: &Bundle, origin: Origin) -> Self {
         let Bundle { certificate, key: _, chain, roots, revocations } = bundle;
@@ -109,31 +109,31 @@ impl RootSet {
     ///
     /// # Errors
     /// If a root is invalid.
-    pub fn to_files(&self) -> Result<KeptFiles, KeptError> {
+    pub fn to_files(&self) -> Result<StoredFiles, StoredFilesError> {
         let text = |text: &str| SecretBytes::new(text.to_owned());
         let roots = self.roots()?;
         let roots = if roots == self.signer.certificate { "" } else { &roots };
-        let mut files = KeptFiles::from([
+        let mut files = StoredFiles::from([
             (CERTIFICATE.to_owned(), text(&self.signer.certificate)),
             (KEY.to_owned(), self.signer.key.clone()),
             (CHAIN.to_owned(), text(&self.signer.chain)),
             (ROOTS.to_owned(), text(roots)),
             (UNUSED.to_owned(), text("")),
         ]);
-        let signer = Side::of(&self.signer, self.origin);
+        let signer = CaData::of(&self.signer, self.origin);
         let is_plain = self.next.is_none() && self.former.is_empty() && signer.roots.is_empty();
         if is_plain && self.origin == Origin::SelfSigned {
             return Ok(files);
         }
-        let mut rest = Rest { signer, ..Rest::default() };
+        let mut rest = RotationState { signer, ..RotationState::default() };
         if let Some(Next { bundle, origin, since }) = &self.next {
             files.insert(NEXT_CERTIFICATE.to_owned(), text(&bundle.certificate));
             files.insert(NEXT_KEY.to_owned(), bundle.key.clone());
-            rest.next = Some(NextSide { side: Side::of(bundle, *origin), since: moment(*since) });
+            rest.next = Some(NextCaData { side: CaData::of(bundle, *origin), since: moment(*since) });
         }
         let former = self.former.iter();
-        rest.former = former.map(|one| FormerSide { roots: one.roots.clone(), until: moment(one.until) }).collect();
-        let rest = serde_json::to_vec(&rest).map_err(|_| KeptError::Unreadable(ROTATION_STATE))?;
+        rest.former = former.map(|one| FormerData { roots: one.roots.clone(), until: moment(one.until) }).collect();
+        let rest = serde_json::to_vec(&rest).map_err(|_| StoredFilesError::Unreadable(ROTATION_STATE))?;
         files.insert(ROTATION_STATE.to_owned(), SecretBytes::new(rest));
         Ok(files)
     }
@@ -142,38 +142,38 @@ impl RootSet {
     ///
     /// # Errors
     /// If a file is missing or invalid.
-    pub fn from_files(files: &KeptFiles) -> Result<Option<Self>, KeptError> {
+    pub fn from_files(files: &StoredFiles) -> Result<Option<Self>, StoredFilesError> {
         let bytes = |name: &str| files.get(name).filter(|bytes| !bytes.expose().is_empty()).cloned();
         let text = |name: &'static str| {
             let text = bytes(name).map(|bytes| String::from_utf8(bytes.expose().to_vec()));
-            text.transpose().map_err(|_| KeptError::Unreadable(name))
+            text.transpose().map_err(|_| StoredFilesError::Unreadable(name))
         };
         let (certificate, key) = match (text(CERTIFICATE)?, bytes(KEY)) {
             (None, None) => return Ok(None),
             (Some(certificate), Some(key)) => (certificate, key),
-            (None, Some(_)) => return Err(KeptError::Incomplete(CERTIFICATE)),
-            (Some(_), None) => return Err(KeptError::Incomplete(KEY)),
+            (None, Some(_)) => return Err(StoredFilesError::Incomplete(CERTIFICATE)),
+            (Some(_), None) => return Err(StoredFilesError::Incomplete(KEY)),
         };
-        let rest = bytes(ROTATION_STATE).map(|rest| serde_json::from_slice::<Rest>(rest.expose()));
-        let Some(rest) = rest.transpose().map_err(|_| KeptError::Unreadable(ROTATION_STATE))? else {
+        let rest = bytes(ROTATION_STATE).map(|rest| serde_json::from_slice::<RotationState>(rest.expose()));
+        let Some(rest) = rest.transpose().map_err(|_| StoredFilesError::Unreadable(ROTATION_STATE))? else {
             // As istiod writes it: the file of roots may contain only additional roots.
             let further = text(ROOTS)?.unwrap_or_default();
             let roots = if further.contains(certificate.trim()) { further } else { certificate.clone() + &further };
-            let signer = Side { roots, ..Side::default() }.bundle(certificate, key);
-            return Ok(Some(Self::settled(signer, Origin::SelfSigned)));
+            let signer = CaData { roots, ..CaData::default() }.bundle(certificate, key);
+            return Ok(Some(Self::single(signer, Origin::SelfSigned)));
         };
-        let Rest { signer, next, former } = rest;
-        let origin = |side: &Side| side.origin.unwrap_or(Origin::SelfSigned);
+        let RotationState { signer, next, former } = rest;
+        let origin = |side: &CaData| side.origin.unwrap_or(Origin::SelfSigned);
         let next = match next {
             None => None,
-            Some(NextSide { side, since }) => {
-                let certificate = text(NEXT_CERTIFICATE)?.ok_or(KeptError::Incomplete(NEXT_CERTIFICATE))?;
-                let key = bytes(NEXT_KEY).ok_or(KeptError::Incomplete(NEXT_KEY))?;
+            Some(NextCaData { side, since }) => {
+                let certificate = text(NEXT_CERTIFICATE)?.ok_or(StoredFilesError::Incomplete(NEXT_CERTIFICATE))?;
+                let key = bytes(NEXT_KEY).ok_or(StoredFilesError::Incomplete(NEXT_KEY))?;
                 let origin = origin(&side);
                 Some(Next { bundle: side.bundle(certificate, key), origin, since: since.into() })
             }
         };
-        let former = former.into_iter().map(|one| Former { roots: one.roots, until: one.until.into() }).collect();
+        let former = former.into_iter().map(|one| FormerRoots { roots: one.roots, until: one.until.into() }).collect();
         Ok(Some(Self { origin: origin(&signer), signer: signer.bundle(certificate, key), next, former }))
     }
 }

@@ -8,9 +8,9 @@ use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 /// Accepts any server certificate.
 #[derive(Debug)]
-struct Gullible;
+struct AnyCertificateVerifier;
 
-impl ServerCertVerifier for Gullible {
+impl ServerCertVerifier for AnyCertificateVerifier {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -52,5 +52,5 @@ impl ServerCertVerifier for Gullible {
 pub fn client_config() -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(Gullible)).with_no_client_auth())
+    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificateVerifier)).with_no_client_auth())
 }

@@ -14,7 +14,7 @@ use navarch_api::names::{ClusterId, NetworkId, ResourceName};
 
 /// The names by service.
 #[derive(Clone, Debug, Default)]
-pub struct FarNames {
+pub struct RemoteNetworkNames {
     /// The network of the configuration cluster.
     own: NetworkId,
     /// The networks of remote clusters.
@@ -32,9 +32,9 @@ pub struct NameChange {
     pub removed: BTreeSet<ResourceName>,
 }
 
-impl FarNames {
+impl RemoteNetworkNames {
     /// Sets the networks of all clusters and the gateways; returns whether they changed. Then all services must be updated.
-    pub fn set_ways(
+    pub fn set_networks(
         &mut self,
         own: NetworkId,
         clusters: BTreeMap<ClusterId, NetworkId>,
@@ -72,7 +72,7 @@ impl FarNames {
     }
 }
 
-impl FarNames {
+impl RemoteNetworkNames {
     /// The network of an endpoint for ztunnel.
     fn network<'a>(&'a self, endpoint: &'a Endpoint) -> &'a NetworkId {
         endpoint.ambient_network(self.clusters.get(&endpoint.workload.location.cluster).unwrap_or(&self.own))

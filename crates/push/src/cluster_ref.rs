@@ -16,7 +16,7 @@ use navarch_store::{Objects, Stored};
 
 /// The cluster of a proxy, from its metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Home {
+pub enum ClusterRef {
     /// The cluster that configures the mesh, or no cluster given.
     Config,
     /// A remote cluster whose API server is watched.
@@ -28,13 +28,13 @@ pub enum Home {
 impl ProxyView<'_> {
     /// The cluster of the proxy.
     #[must_use]
-    pub fn home(self) -> Home {
-        let said = self.cluster_id();
-        if said.as_str().is_empty() || said == self.view().mesh().settings.cluster_id {
-            return Home::Config;
+    pub fn proxy_cluster(self) -> ClusterRef {
+        let cluster_id = self.cluster_id();
+        if cluster_id.as_str().is_empty() || cluster_id == self.view().mesh().settings.cluster_id {
+            return ClusterRef::Config;
         }
-        let is_known = self.view().read(FactKey::Clusters).remotes.contains_key(&said);
-        if is_known { Home::Remote(said) } else { Home::Unknown }
+        let is_known = self.view().read(FactKey::Clusters).remotes.contains_key(&cluster_id);
+        if is_known { ClusterRef::Remote(cluster_id) } else { ClusterRef::Unknown }
     }
 }
 
@@ -46,56 +46,56 @@ impl View<'_> {
 
     /// The service ports of Kubernetes Services that a pod of a cluster serves.
     #[must_use]
-    pub fn targets_of_pod_in(&self, home: &Home, pod: &NamespacedName) -> &[ServiceTarget] {
-        match home {
-            Home::Config => self.targets_of_pod(pod),
-            Home::Remote(cluster) => {
+    pub fn targets_of_pod_in(&self, cluster_ref: &ClusterRef, pod: &NamespacedName) -> &[ServiceTarget] {
+        match cluster_ref {
+            ClusterRef::Config => self.targets_of_pod(pod),
+            ClusterRef::Remote(cluster) => {
                 let fact = FactKey::remote(cluster, RemoteFact::TargetsOf(pod.clone()));
                 let targets = remote(self.read(fact), cluster).and_then(|remote| remote.pod_targets.get(pod));
                 targets.map_or(&[], |targets| targets)
             }
-            Home::Unknown => &[],
+            ClusterRef::Unknown => &[],
         }
     }
 
     /// The service ports that WorkloadEntries of a cluster at this address serve, and the pods at this address.
     #[must_use]
-    pub fn targets_at_in(&self, home: &Home, address: IpAddr) -> Option<&Arc<TargetsAt>> {
-        match home {
-            Home::Config => self.targets_at(address),
-            Home::Remote(cluster) => {
+    pub fn targets_at_in(&self, cluster_ref: &ClusterRef, address: IpAddr) -> Option<&Arc<TargetsAt>> {
+        match cluster_ref {
+            ClusterRef::Config => self.targets_at(address),
+            ClusterRef::Remote(cluster) => {
                 let fact = FactKey::remote(cluster, RemoteFact::TargetsAt(address));
                 remote(self.read(fact), cluster)?.targets.get(&address)
             }
-            Home::Unknown => None,
+            ClusterRef::Unknown => None,
         }
     }
 
     /// The workload of the pod of this name in a cluster.
     #[must_use]
-    pub fn workload_in(&self, home: &Home, name: &NamespacedName) -> Option<&Arc<Workload>> {
-        match home {
-            Home::Config => self.workload(name),
-            Home::Remote(cluster) => {
+    pub fn workload_in(&self, cluster_ref: &ClusterRef, name: &NamespacedName) -> Option<&Arc<Workload>> {
+        match cluster_ref {
+            ClusterRef::Config => self.workload(name),
+            ClusterRef::Remote(cluster) => {
                 let fact = FactKey::remote(cluster, RemoteFact::Workload(name.clone()));
                 remote(self.read(fact), cluster)?.workloads.get(name)
             }
-            Home::Unknown => None,
+            ClusterRef::Unknown => None,
         }
     }
 
     /// Whether a service account of a cluster may read the secrets of its namespace there; false while this is not
     /// known.
     #[must_use]
-    pub fn may_read_secrets_in(&self, home: &Home, account: &NamespacedName) -> bool {
-        match home {
-            Home::Config => self.may_read_secrets(account),
-            Home::Remote(cluster) => {
+    pub fn may_read_secrets_in(&self, cluster_ref: &ClusterRef, account: &NamespacedName) -> bool {
+        match cluster_ref {
+            ClusterRef::Config => self.may_read_secrets(account),
+            ClusterRef::Remote(cluster) => {
                 let fact = FactKey::remote(cluster, RemoteFact::SecretReader(account.clone()));
                 let readers = &self.read(fact).remote_secret_readers;
                 readers.get(&(cluster.clone(), account.clone())).copied().unwrap_or_default()
             }
-            Home::Unknown => false,
+            ClusterRef::Unknown => false,
         }
     }
 
@@ -108,67 +108,79 @@ impl View<'_> {
 
     /// One object of a cluster.
     #[must_use]
-    pub fn object_in<T: Stored>(&self, home: &Home, name: &NamespacedName) -> Option<&Arc<Object<T>>> {
-        match home {
-            Home::Config => self.object(name),
-            Home::Remote(cluster) => {
+    pub fn object_in<T: Stored>(&self, cluster_ref: &ClusterRef, name: &NamespacedName) -> Option<&Arc<Object<T>>> {
+        match cluster_ref {
+            ClusterRef::Config => self.object(name),
+            ClusterRef::Remote(cluster) => {
                 let object = ObjectRef { kind: T::KIND, name: name.clone() };
                 let fact = FactKey::remote(cluster, RemoteFact::Object(object));
                 T::table(objects(self.read(fact), cluster)?).get(name)
             }
-            Home::Unknown => None,
+            ClusterRef::Unknown => None,
         }
     }
 
     /// The objects of a kind in one namespace of a cluster, by name.
     #[must_use]
-    pub fn list_in<T: Stored>(&self, home: &Home, namespace: &Namespace) -> Vec<&Arc<Object<T>>> {
-        match home {
-            Home::Config => self.list(namespace).collect(),
-            Home::Remote(cluster) => {
+    pub fn list_in<T: Stored>(&self, cluster_ref: &ClusterRef, namespace: &Namespace) -> Vec<&Arc<Object<T>>> {
+        match cluster_ref {
+            ClusterRef::Config => self.list(namespace).collect(),
+            ClusterRef::Remote(cluster) => {
                 let fact = FactKey::remote(cluster, RemoteFact::List(T::KIND, namespace.clone()));
                 let objects = objects(self.read(fact), cluster);
                 objects.into_iter().flat_map(|objects| T::table(objects).in_namespace(namespace)).collect()
             }
-            Home::Unknown => Vec::new(),
+            ClusterRef::Unknown => Vec::new(),
         }
     }
 
     /// The objects of a cluster that may be found at an address.
-    pub fn objects_at_in(&self, home: &Home, address: IpAddr) -> impl Iterator<Item = ObjectRef> + use<'_> {
-        self.index_of(home, AddressKey::Address(address)).into_iter().flat_map(move |index| index.at(address))
+    pub fn objects_at_in(
+        &self,
+        cluster_ref: &ClusterRef,
+        address: IpAddr,
+    ) -> impl Iterator<Item = ObjectRef> + use<'_> {
+        self.index_of(cluster_ref, AddressKey::Address(address)).into_iter().flat_map(move |index| index.at(address))
     }
 
     /// The pods on a node of a cluster.
-    pub fn pods_on_in(&self, home: &Home, node: &Arc<str>) -> impl Iterator<Item = NamespacedName> + use<'_> {
-        let index = self.index_of(home, AddressKey::Node(node.clone()));
+    pub fn pods_on_in(
+        &self,
+        cluster_ref: &ClusterRef,
+        node: &Arc<str>,
+    ) -> impl Iterator<Item = NamespacedName> + use<'_> {
+        let index = self.index_of(cluster_ref, AddressKey::Node(node.clone()));
         index.map(|index| index.on(node)).into_iter().flatten()
     }
 
     /// The EndpointSlices of a cluster that list a pod of it.
     pub fn slices_of_pod_in(
         &self,
-        home: &Home,
+        cluster_ref: &ClusterRef,
         pod: &NamespacedName,
     ) -> impl Iterator<Item = NamespacedName> + use<'_> {
-        let index = self.index_of(home, AddressKey::Pod(pod.clone()));
+        let index = self.index_of(cluster_ref, AddressKey::Pod(pod.clone()));
         index.map(|index| index.slices_of(pod)).into_iter().flatten()
     }
 
     /// The objects of a cluster that may have a label.
-    pub fn objects_with_in(&self, home: &Home, label: LabelKey) -> impl Iterator<Item = ObjectRef> + use<'_> {
-        self.index_of(home, AddressKey::Label(label)).into_iter().flat_map(move |index| index.with(label))
+    pub fn objects_with_in(
+        &self,
+        cluster_ref: &ClusterRef,
+        label: LabelKey,
+    ) -> impl Iterator<Item = ObjectRef> + use<'_> {
+        self.index_of(cluster_ref, AddressKey::Label(label)).into_iter().flat_map(move |index| index.with(label))
     }
 
     /// The address index of a cluster, read by a key. For remote clusters there is one if the networks of an ambient
     /// mesh are joined (with workloads of clusters in the same network only), or if a proxy has requested a peer.
-    fn index_of(&self, home: &Home, key: AddressKey) -> Option<&AddressIndex> {
-        match home {
-            Home::Config => Some(&self.read(FactKey::Found(key)).addresses),
-            Home::Remote(cluster) => {
+    fn index_of(&self, cluster_ref: &ClusterRef, key: AddressKey) -> Option<&AddressIndex> {
+        match cluster_ref {
+            ClusterRef::Config => Some(&self.read(FactKey::Found(key)).addresses),
+            ClusterRef::Remote(cluster) => {
                 self.read(FactKey::remote(cluster, RemoteFact::Found(key))).remote_addresses.get(cluster)
             }
-            Home::Unknown => None,
+            ClusterRef::Unknown => None,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::engine::ProxyId;
 
 /// Ended streams that the thread has not removed yet; bounded by the number of streams. Clones share one list.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gone(Arc<Mutex<Vec<ProxyId>>>);
+pub(super) struct EndedStreams(Arc<Mutex<Vec<ProxyId>>>);
 
 /// A proxy that the requesting stream has not claimed. If it never does, for example because its client disconnects,
 /// the proxy is added to the ended ones.
@@ -17,12 +17,12 @@ pub(super) struct Unclaimed {
     /// The proxy, until it is claimed.
     id: Option<ProxyId>,
     /// The list of ended streams.
-    gone: Gone,
+    ended_streams: EndedStreams,
 }
 
-impl Gone {
+impl EndedStreams {
     /// Adds an ended stream.
-    pub(super) fn tell(&self, id: ProxyId) {
+    pub(super) fn add(&self, id: ProxyId) {
         self.0.lock().push(id);
     }
 
@@ -32,7 +32,7 @@ impl Gone {
 
     /// A proxy that a stream may claim.
     pub(super) fn unless_claimed(&self, id: ProxyId) -> Unclaimed {
-        Unclaimed { id: Some(id), gone: self.clone() }
+        Unclaimed { id: Some(id), ended_streams: self.clone() }
     }
 }
 
@@ -46,7 +46,7 @@ impl Unclaimed {
 impl Drop for Unclaimed {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            self.gone.tell(id);
+            self.ended_streams.add(id);
         }
     }
 }

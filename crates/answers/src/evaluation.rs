@@ -10,7 +10,7 @@ use navarch_walk::token::{Admission, Claims, admission};
 use super::why::WhyNot;
 
 /// The unknown condition that applies to every token.
-const TAKEN_TO_BE_GOOD: &str =
+const ASSUMED_VALID_TOKEN: &str =
     "whether signature, validity and location of the token meet the requirements of the JWT provider";
 
 /// A request or connection at a filter chain.
@@ -27,7 +27,7 @@ pub(super) struct Visit<'a> {
 
 /// The result of the evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Judgement {
+pub(super) enum Evaluation {
     /// Rejected; the answer contains the reason.
     Refused,
     /// Allowed.
@@ -44,7 +44,7 @@ pub(super) fn visitor<'a>(visit: &Visit<'a>, claims: TokenClaims<'a>) -> Visitor
 }
 
 /// Evaluates the filters of a chain of a proxy. The reason of a rejection is added to the answer.
-pub(super) fn judge(name: &str, chain: &FilterChain, visit: &Visit<'_>, answer: &mut WhyNot) -> Judgement {
+pub(super) fn evaluate(name: &str, chain: &FilterChain, visit: &Visit<'_>, answer: &mut WhyNot) -> Evaluation {
     let admission = visit.http.map_or(Admission::Unchecked, |request| admission(chain, request));
     let mut with_token = true;
     let claims = match (&admission, visit.http.and_then(|request| request.claims.as_ref())) {
@@ -52,14 +52,14 @@ pub(super) fn judge(name: &str, chain: &FilterChain, visit: &Visit<'_>, answer: 
             let what = if token.is_some() { "rejects the token" } else { "requires a token" };
             answer.reason = Some(format!("{name} {what}: {status}, {reason}"));
             answer.advice = Some(format!("the issuers that it accepts: {}", issuers.join(", ")));
-            return Judgement::Refused;
+            return Evaluation::Refused;
         }
         (Admission::Believed { issuer, claims, is_forwarded }, _) => {
             with_token = *is_forwarded;
             let goes =
                 if with_token { "" } else { ", and removes it from the request (forwardOriginalToken is not set)" };
             answer.step_once(format!("{name} accepts the token of {issuer:?}{goes}"));
-            answer.unknown_once(TAKEN_TO_BE_GOOD);
+            answer.unknown_once(ASSUMED_VALID_TOKEN);
             TokenClaims::Believed(claims)
         }
         (Admission::Missing { issuers }, _) => {
@@ -73,23 +73,23 @@ pub(super) fn judge(name: &str, chain: &FilterChain, visit: &Visit<'_>, answer: 
         }
         (Admission::Unchecked, None) => TokenClaims::Absent,
     };
-    let said = verdict(chain, &visitor(visit, claims));
+    let policy_verdict = verdict(chain, &visitor(visit, claims));
     // If another token could change the verdict, policies depend on the token.
-    let by_token = || verdict(chain, &visitor(visit, TokenClaims::Unknown)) != said;
-    match refusal(name, &said, visit) {
+    let by_token = || verdict(chain, &visitor(visit, TokenClaims::Unknown)) != policy_verdict;
+    match refusal(name, &policy_verdict, visit) {
         Some((reason, advice)) => {
             let asks_for_token = visit.http.is_some() && by_token();
             answer.reason = Some(reason);
             answer.advice = advice.map(|advice| advice + if asks_for_token { token_advice(visit) } else { "" });
-            Judgement::Refused
+            Evaluation::Refused
         }
         None => {
-            if said == Verdict::Unknown {
+            if policy_verdict == Verdict::Unknown {
                 answer.unknown.push(format!(
                     "whether a policy of {name} allows the request: it depends on addresses or on data that only the proxy has"
                 ));
             }
-            Judgement::LetIn { with_token }
+            Evaluation::LetIn { with_token }
         }
     }
 }
@@ -104,9 +104,9 @@ fn token_advice(visit: &Visit<'_>) -> &'static str {
 }
 
 /// Why policies reject the request, and their names; `None` if they allow it, or if that is not known.
-fn refusal(name: &str, said: &Verdict, visit: &Visit<'_>) -> Option<(String, Option<String>)> {
-    let (who, end) = (told(visit.peer), if visit.http.is_some() { "403" } else { "the connection is closed" });
-    match said {
+fn refusal(name: &str, verdict: &Verdict, visit: &Visit<'_>) -> Option<(String, Option<String>)> {
+    let (who, end) = (peer_name(visit.peer), if visit.http.is_some() { "403" } else { "the connection is closed" });
+    match verdict {
         Verdict::Passes | Verdict::Unknown => None,
         Verdict::Denied(rule) => {
             let advice = policy_of(rule).map(|policy| format!("it is {policy}"));
@@ -120,7 +120,7 @@ fn refusal(name: &str, said: &Verdict, visit: &Visit<'_>) -> Option<(String, Opt
 }
 
 /// The peer as text.
-pub(super) fn told(peer: Peer<'_>) -> &str {
+pub(super) fn peer_name(peer: Peer<'_>) -> &str {
     match peer {
         Peer::Proven(identity) => identity,
         Peer::Nobody => "a client without identity (plain text)",
@@ -143,7 +143,7 @@ pub(super) fn policy_of(rule: &str) -> Option<String> {
 }
 
 /// The request for the next proxy: without a token that was removed.
-pub(super) fn goes_on(request: &HttpRequest, judgement: Judgement) -> HttpRequest {
-    let keeps = judgement != Judgement::LetIn { with_token: false };
+pub(super) fn forwarded_request(request: &HttpRequest, judgement: Evaluation) -> HttpRequest {
+    let keeps = judgement != Evaluation::LetIn { with_token: false };
     HttpRequest { claims: request.claims.clone().filter(|_: &Claims| keeps), ..request.clone() }
 }

@@ -15,7 +15,7 @@ pub(crate) const WORKLOAD: &str = "type.googleapis.com/istio.workload.Workload";
 
 /// The right of a stream to subscribe to peers, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct PeerSubscription {
     metrics: MeshMetrics,
     stream: StreamId,
 }
@@ -30,15 +30,15 @@ impl MeshMetrics {
     }
 
     /// Makes a stream the one that subscribes to peers, instead of an earlier one.
-    pub(crate) fn begin_asking(&self) -> Asking {
+    pub(crate) fn subscribe_to_peers(&self) -> PeerSubscription {
         let stream = self.state.lock().lookups.begin(Instant::now());
         // Wakes the earlier stream, which then finds that it is replaced.
         self.wanted.notify_waiters();
-        Asking { metrics: self.clone(), stream }
+        PeerSubscription { metrics: self.clone(), stream }
     }
 
     /// Records that the control plane has ended a stream because it does not serve the subscribed type.
-    pub(crate) fn asking_was_refused(&self) {
+    pub(crate) fn on_refused(&self) {
         tracing::info!("the control plane does not support peer discovery; server metrics lack labels of peers");
         self.state.lock().lookups.refused(Instant::now());
     }
@@ -60,7 +60,7 @@ impl MeshMetrics {
 #[cfg(test)]
 impl MeshMetrics {
     /// Looks up a client that an entry identifies by address and identity only. Returns whether the lookup is pending.
-    pub(crate) fn meet(&self, address: &str, principal: &str) -> bool {
+    pub(crate) fn look_up_client(&self, address: &str, principal: &str) -> bool {
         let mut answer = Answer::Unknown;
         let now = Instant::now();
         self.count(now, |state| answer = state.lookups.find(address.parse().unwrap(), principal, now));
@@ -68,7 +68,7 @@ impl MeshMetrics {
     }
 }
 
-impl Asking {
+impl PeerSubscription {
     /// Waits for the next changes of the subscription.
     pub(crate) async fn next(&self) -> NameChanges {
         loop {
@@ -81,7 +81,7 @@ impl Asking {
     }
 }
 
-impl Drop for Asking {
+impl Drop for PeerSubscription {
     fn drop(&mut self) {
         self.metrics.state.lock().lookups.end(self.stream);
     }

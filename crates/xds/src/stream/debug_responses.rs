@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tonic::Status;
 
 use super::Stream;
-use crate::debug::DebugQuestion;
+use crate::debug::DebugRequest;
 use crate::session::discovery_request::not_served;
 use crate::transport::grpc_writer::Message;
 use navarch_net::budget::Charge;
@@ -16,7 +16,7 @@ const MAX_WAITING: usize = 4;
 
 /// The unsent responses of one stream.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
+pub(super) struct DebugResponses {
     /// Oldest first, each with its memory charge.
     waiting: VecDeque<(Message, Charge)>,
     /// The memory charge of the response that is being sent.
@@ -25,7 +25,7 @@ pub(super) struct Answers {
     last: Option<Arc<str>>,
 }
 
-impl Answers {
+impl DebugResponses {
     /// Whether none waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -42,7 +42,12 @@ impl Answers {
 
 impl Stream {
     /// Answers a request. A request with the nonce of the last response is only an acknowledgement.
-    pub(super) async fn on_question(&mut self, url: String, names: Vec<String>, nonce: &str) -> Result<(), Status> {
+    pub(super) async fn on_debug_request(
+        &mut self,
+        url: String,
+        names: Vec<String>,
+        nonce: &str,
+    ) -> Result<(), Status> {
         let Some(pages) = self.core.debug.get().cloned() else { return Err(not_served(&url)) };
         if self.answers.last.as_deref() == Some(nonce) {
             return Ok(());
@@ -50,13 +55,13 @@ impl Stream {
         if self.answers.waiting.len() >= MAX_WAITING {
             return Err(Status::resource_exhausted("too many debug requests at once"));
         }
-        let asker = self.connection.proxy.clone();
-        let answer = pages.answer(DebugQuestion { type_url: url.clone(), names, asker }).await?;
-        let told = self.connection.session.lock().mark(self.begun.elapsed());
-        self.answers.last = Some(told.nonce.clone());
-        let bytes = answer.encode(self.connection.protocol, url, &told);
+        let proxy = self.connection.proxy.clone();
+        let answer = pages.answer(DebugRequest { type_url: url.clone(), names, proxy }).await?;
+        let sent = self.connection.session.lock().mark(self.begun.elapsed());
+        self.answers.last = Some(sent.nonce.clone());
+        let bytes = answer.encode(self.connection.protocol, url, &sent);
         let mut charge = self.client.nothing()?;
-        self.client.pay(&mut charge, bytes.len())?;
+        self.client.charge(&mut charge, bytes.len())?;
         self.answers.waiting.push_back((Message::whole(&bytes)?, charge));
         Ok(())
     }

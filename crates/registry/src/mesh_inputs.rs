@@ -24,7 +24,7 @@ pub(super) enum Role {
 
 /// Settings, and the parts of mesh config and networks that affect services and endpoints.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct World {
+pub(super) struct MeshInputs {
     /// The settings at startup, with the name of the registry's own cluster.
     pub settings: Settings,
     /// Whether that cluster is the configuration cluster.
@@ -45,7 +45,7 @@ pub(super) struct World {
     pub locations: Locations,
 }
 
-impl World {
+impl MeshInputs {
     /// The inputs for the configuration cluster.
     #[must_use]
     pub(super) fn new(settings: Settings, mesh: &MeshConfig, networks: &MeshNetworks, objects: &Objects) -> Self {

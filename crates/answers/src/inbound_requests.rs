@@ -8,8 +8,8 @@ use navarch_push::resource::ResourceType;
 use navarch_walk::{Connection, Entry, Tls};
 
 use super::ingress::targets;
+use super::labelled_request::{LabelledRequest, MAX_HOSTS, ProxyInput, port_of};
 use super::plan::workload_of;
-use super::question::{MAX_HOSTS, Question, Scene, port_of};
 use super::received::{chains, manager_of};
 use super::route_example::Example;
 use super::words::short;
@@ -17,9 +17,9 @@ use super::words::short;
 /// The inbound listener of sidecars.
 const INBOUND: &str = "virtualInbound";
 
-impl Scene<'_> {
+impl ProxyInput<'_> {
     /// Requests to the workload of a sidecar, over mutual TLS and in plain text.
-    pub(super) fn of_arrivals(&self) -> Vec<Question> {
+    pub(super) fn of_arrivals(&self) -> Vec<LabelledRequest> {
         let listeners = self.steps.get(&ResourceType::Listener);
         let changed = listeners.and_then(|step| step.resources.iter().find(|(name, _)| name.as_str() == INBOUND));
         // A new listener belongs to a new proxy.
@@ -41,29 +41,33 @@ impl Scene<'_> {
                     self.request(host, port, Example::default(), connection)
                 } else {
                     let label = format!("TCP {}:{port}", short(host, self.client.proxy.namespace.as_str()));
-                    Question { label, host: host.to_owned(), port, connection, is_own: false }
+                    LabelledRequest { label, host: host.to_owned(), port, connection, is_own: false }
                 };
                 // With mutual TLS of the mesh the client itself sends HTTP, not HTTPS.
                 let label = question.label.replacen(" https ", " ", 1);
-                questions.push(Question { label: format!("{label}{how} at {workload}"), is_own: false, ..question });
+                questions.push(LabelledRequest {
+                    label: format!("{label}{how} at {workload}"),
+                    is_own: false,
+                    ..question
+                });
             }
         }
         questions
     }
 
     /// TCP connections to a gateway, which it forwards without parsing.
-    pub(super) fn of_streams(&self) -> Vec<Question> {
+    pub(super) fn of_streams(&self) -> Vec<LabelledRequest> {
         let Some(step) = self.steps.get(&ResourceType::Listener) else { return Vec::new() };
         let ip = self.client.proxy.ips.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let mut asked: BTreeSet<(u16, Option<String>)> = BTreeSet::new();
+        let mut requested: BTreeSet<(u16, Option<String>)> = BTreeSet::new();
         for listener in self.resources.iter().flat_map(|resources| &resources.listeners) {
             let is_touched = step.resources.keys().any(|name| name.as_str() == listener.name);
             let Some(port) = port_of(listener).filter(|_| is_touched) else { continue };
             for chain in chains(listener).filter(|chain| manager_of(chain).is_none()) {
                 let names = chain.filter_chain_match.as_ref().map(|wanted| wanted.server_names.as_slice());
                 match names.unwrap_or_default() {
-                    [] => _ = asked.insert((port, chain.transport_socket.as_ref().map(|_| String::new()))),
-                    names => asked.extend(names.iter().map(|name| (port, Some(name.clone())))),
+                    [] => _ = requested.insert((port, chain.transport_socket.as_ref().map(|_| String::new()))),
+                    names => requested.extend(names.iter().map(|name| (port, Some(name.clone())))),
                 }
             }
         }
@@ -77,8 +81,8 @@ impl Scene<'_> {
             let host = sni.clone().unwrap_or_default();
             let tls = sni.map(|sni| Tls { sni, alpn: Vec::new() });
             let connection = Connection { entry: Entry::Direct, destination, source: None, tls, http: None };
-            Question { label, host, port, connection, is_own: true }
+            LabelledRequest { label, host, port, connection, is_own: true }
         };
-        asked.into_iter().take(MAX_HOSTS).map(ask).collect()
+        requested.into_iter().take(MAX_HOSTS).map(ask).collect()
     }
 }
