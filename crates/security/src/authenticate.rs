@@ -226,7 +226,7 @@ fn bearer(headers: &HeaderMap) -> Option<Result<&str, &'static str>> {
 
 impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gatekeeper")
+        f.debug_struct("Authenticator")
             .field("jwt", &self.jwt.is_some())
             .field("reviews", &self.reviews.is_some())
             .field("trusted", &self.trusted)

@@ -54,7 +54,7 @@ pub(super) struct Client {
 
 impl fmt::Debug for ChargedNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PaidNames").finish_non_exhaustive()
+        f.debug_struct("ChargedNames").finish_non_exhaustive()
     }
 }
 

@@ -94,7 +94,7 @@ type Served = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 impl fmt::Debug for ApiServerHealth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiServerLook").field("rights", &self.rights.len()).finish_non_exhaustive()
+        f.debug_struct("ApiServerHealth").field("rights", &self.rights.len()).finish_non_exhaustive()
     }
 }
 

@@ -56,7 +56,7 @@ fn naming_the_service_one_way_unsets_the_other() {
 }
 
 #[test]
-fn some_proxy_headers_shine_through() {
+fn unset_proxy_headers_inherit_the_defaults() {
     let config = apply(
         "defaultConfig: {proxyHeaders: {forwardedClientCert: SANITIZE, requestId: {disabled: true}, \
          preserveHttp1HeaderCase: true}}",
