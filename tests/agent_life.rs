@@ -123,6 +123,6 @@ async fn an_envoy_without_the_hardware_for_keys_handles_them_itself() -> Result<
     pod.wait_ready().await?;
     let certificates = pod.get(pod.admin, "/certs").await?.1;
     ensure!(certificates.contains("spiffe://cluster.local/ns/shop/sa/web"), "{certificates}\n{}", pod.log());
-    ensure!(pod.log().contains("Envoy lacks cryptomb"), "{}", pod.log());
+    ensure!(pod.log().contains("Envoy lacks the extension cryptomb"), "{}", pod.log());
     Ok(())
 }

@@ -105,7 +105,7 @@ fn an_invalid_config_is_rejected_and_the_previous_one_kept() {
         ("policy: maybe", "policy"),
         ("policy: [", "config"),
         ("policy: enabled\ntemplates: {a: '{{ if }}'}", "template \"a\""),
-        ("policy: enabled\ntemplates: {a: '{{ nothing 1 }}'}", "no function \"nothing\""),
+        ("policy: enabled\ntemplates: {a: '{{ nothing 1 }}'}", "unknown function \"nothing\""),
         (
             "policy: enabled\ntemplates: {a: '{{ define \"x\" }}{{ template \"x\" }}{{ end }}{{ template \"x\" }}'}",
             "itself",

@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(set("PILOT_ENABLE_AMBIENT", "true").unwrap().request_bytes, AMBIENT_REQUEST_BYTES);
         assert_eq!(set("NAVARCH_MAX_UNAUTHENTICATED_NAMES", "7").unwrap().unproved_names, 7);
         assert_eq!(set("NAVARCH_PUSH_HISTORY", "0").unwrap().push_history, 0);
-        assert!(set("NAVARCH_PUSH_HISTORY", "1001").unwrap_err().to_string().contains("at most 1000"));
+        assert!(set("NAVARCH_PUSH_HISTORY", "1001").unwrap_err().to_string().contains("the maximum is 1000"));
         assert_eq!(set("PILOT_PUSH_THROTTLE", "3").unwrap(), Limits::default());
         for name in [
             "GRPC_KEEPALIVE_INTERVAL",

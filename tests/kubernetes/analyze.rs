@@ -124,7 +124,7 @@ async fn a_cluster_is_analyzed_with_files_over_it_and_with_the_clusters_beside_i
     let output = analyze(&reader, &["-n", "istio-system"])?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1), "{output:?}");
-    ensure!(said.contains("secrets cannot be read") && said.contains("gateway.SecretAnalyzer"), "{said}");
+    ensure!(said.contains("failed to read secrets") && said.contains("gateway.SecretAnalyzer"), "{said}");
     let output = analyze(&reader, &["-n", "shop", "--analyzer", "virtualservice.GatewayAnalyzer"])?;
     ensure!(output.status.code() == Some(79), "what it needs may be read: {output:?}");
 

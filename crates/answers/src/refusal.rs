@@ -96,7 +96,7 @@ mod tests {
             whole(&Resource::new(ResourceType::Route, ResourceName::new("80"), routes.encode_to_vec().into()))
         };
         assert_eq!(routes(["a", "b"]), None);
-        assert!(routes(["a", "A"]).unwrap().contains("claim"));
+        assert!(routes(["a", "A"]).unwrap().contains("two virtual hosts have the domain"));
         let nameless =
             Resource::new(ResourceType::Cluster, ResourceName::new("c"), Cluster::default().encode_to_vec().into());
         assert!(whole(&nameless).unwrap().contains("name"));
