@@ -34,7 +34,7 @@ async fn a_test_pod_serves_and_sends_requests() -> Result<()> {
             r#"{"op": "many", "host": "127.0.0.1", "path": "/?wait=1", "count": 3}"#,
             r#"{"failed":0,"failures":[],"ok":3}"#,
         ),
-        (r#"{"op": "dance"}"#, r#"{"error":"dance is no order"}"#),
+        (r#"{"op": "dance"}"#, r#"{"error":"unknown command dance"}"#),
     ] {
         writer.write_all(format!("{order}\n").as_bytes()).await?;
         ensure!(lines.next_line().await?.context("an answer")? == answer, "{order}");
