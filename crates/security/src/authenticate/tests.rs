@@ -287,8 +287,8 @@ async fn token_floods_are_limited_and_do_not_delay_others() {
         reasons,
         [
             "token: the API server rejected it",
-            "token: too many tokens from this address were rejected; try again later",
             "token: too many TokenReviews are pending; try again later",
+            "token: too many tokens from this address were rejected; try again later",
         ]
     );
     assert!(fake.most.load(Ordering::Relaxed) <= 33, "half of 64, and the other: {:?}", fake.most);

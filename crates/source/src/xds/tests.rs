@@ -256,7 +256,7 @@ async fn unnamed_resources_prevent_deletions() {
     let (_, refused) = stream.routes("3", vec![route("a", "d.com"), garbled]).await;
     let refused = refused.unwrap();
     assert!(
-        refused.starts_with("VirtualService: is no type.googleapis.com/istio.mcp.v1alpha1.Resource: "),
+        refused.starts_with("VirtualService: is not a type.googleapis.com/istio.mcp.v1alpha1.Resource: "),
         "{refused}"
     );
     let told = rig.next().await;
