@@ -37,7 +37,7 @@ pub(super) async fn configz(State(state): State<AdminState>, parameters: Paramet
     let context = state.push.context();
     let made = if are_made(&context) {
         let Ok(client) = Proxy::parse(NODE_ID, json!({}), Locality::default()) else { return reply::ended() };
-        let ask = |engine: &mut Engine, ids: &[ProxyId]| ids.first().map(|id| engine.ask(*id, &DescribeMade));
+        let ask = |engine: &mut Engine, ids: &[ProxyId]| ids.first().map(|id| engine.query(*id, &DescribeMade));
         let Some(made) = scratch::run(&state, vec![client.into()], ask).await.flatten() else { return reply::ended() };
         made
     } else {

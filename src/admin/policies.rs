@@ -38,7 +38,8 @@ pub(super) async fn telemetryz(
     let context = state.push.context();
     let page = match proxies::named(&state, &visibility, &parameters) {
         Ok(info) => {
-            let ask = |engine: &mut Engine, ids: &[ProxyId]| ids.first().map(|id| engine.ask(*id, &DescribeTelemetry));
+            let ask =
+                |engine: &mut Engine, ids: &[ProxyId]| ids.first().map(|id| engine.query(*id, &DescribeTelemetry));
             match scratch::run(&state, vec![info.proxy], ask).await.flatten() {
                 Some(telemetries) => telemetry_of(&telemetries),
                 None => return reply::ended(),

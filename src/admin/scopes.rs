@@ -35,7 +35,7 @@ pub(super) async fn sidecarz(
     let asked = proxy.clone();
     let domain = state.push.context().mesh.settings.domain_suffix.clone();
     let ask = |engine: &mut navarch_push::engine::Engine, ids: &[navarch_push::engine::ProxyId]| {
-        ids.first().map(|id| engine.ask(*id, &DescribeScope))
+        ids.first().map(|id| engine.query(*id, &DescribeScope))
     };
     match scratch::run(&state, vec![asked], ask).await.flatten() {
         Some(scope) => reply::json(&parameters, &scope_of(&proxy, &version, &domain, &scope)),
@@ -90,7 +90,7 @@ pub(super) async fn instancesz(State(state): State<AdminState>, parameters: Para
     let proxies: Vec<Arc<Proxy>> = state.connections.list().into_iter().map(|info| info.proxy).collect();
     let names: Vec<Arc<str>> = proxies.iter().map(|proxy| proxy.name.clone()).collect();
     let ask = |engine: &mut navarch_push::engine::Engine, ids: &[navarch_push::engine::ProxyId]| {
-        ids.iter().map(|id| engine.ask(*id, &TargetsOfProxy)).collect::<Vec<_>>()
+        ids.iter().map(|id| engine.query(*id, &TargetsOfProxy)).collect::<Vec<_>>()
     };
     let Some(targets) = scratch::run(&state, proxies, ask).await else { return reply::ended() };
     let one = |(name, targets): (Arc<str>, Arc<Vec<ServiceTarget>>)| {

@@ -49,7 +49,7 @@ pub(super) async fn adsz(
     };
     let proxies = chosen.iter().map(|info| info.proxy.clone()).collect();
     let ask = |engine: &mut Engine, ids: &[ProxyId]| {
-        let ask_one = |id: &ProxyId| (engine.ask(*id, &EffectiveLabels), engine.ask(*id, &EffectiveLocality));
+        let ask_one = |id: &ProxyId| (engine.query(*id, &EffectiveLabels), engine.query(*id, &EffectiveLocality));
         ids.iter().map(ask_one).collect::<Vec<_>>()
     };
     let Some(places) = scratch::run(&state, proxies, ask).await else { return reply::ended() };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use kube::ResourceExt as _;
 use navarch::api::object::NamespacedName;
 use navarch::pki::KeyType;
 use navarch::security::api_server::ApiServer;
@@ -16,6 +17,7 @@ use navarch::security::ca::rotation::{Missing, Phase, RotationRules};
 use navarch::security::ca::{Bundle, PluggedIn};
 use navarch::security::secret_access::AccessReviewer;
 use navarch_testkit::cluster::Cluster;
+use navarch_testkit::wait::until;
 use serde_json::{Value, json};
 use tonic::codegen::http::HeaderMap;
 
@@ -110,6 +112,12 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     let there = absent.clone();
     tasks.spawn(one.run(Arc::new(|_| Vec::new())));
     tasks.spawn(other.run(Arc::new(move |_| there.lock().unwrap().clone())));
+    // The first report of one of two that start at once may be lost to the other's: then the next check writes it.
+    let has_reported = async || {
+        let secret = secrets.get(root_store::SELF_SIGNED).await;
+        secret.is_ok_and(|secret| secret.annotations().keys().any(|name| name.ends_with("/other")))
+    };
+    until("both replicas have reported", has_reported).await;
     commands.send(RotationCommand::Begin).await?;
     let end = tokio::time::Instant::now() + Duration::from_secs(20);
     while !commands.status().missing.iter().any(|one| one.who == "web-1.shop") {

@@ -318,7 +318,7 @@ mod tests {
     fn taken(policies: &[String]) -> (MtlsMode, MtlsMode) {
         let mut mesh = TestMesh::new(&policies.concat());
         let proxy = mesh.sidecar("shop", "web");
-        let asked = mesh.ask(proxy, &OfProxy);
+        let asked = mesh.query(proxy, &OfProxy);
         (asked.on_port(80), asked.on_port(90))
     }
 
@@ -355,7 +355,7 @@ mod tests {
         let mut mesh =
             TestMesh::new(&peer("shop", "web", "{selector: {matchLabels: {app: web}}, mtls: {mode: STRICT}}"));
         let proxy = mesh.sidecar("bank", "client");
-        let of = |mesh: &TestMesh, namespace: &str| *mesh.ask(proxy, &ModeOfNamespace(Namespace::new(namespace)));
+        let of = |mesh: &TestMesh, namespace: &str| *mesh.query(proxy, &ModeOfNamespace(Namespace::new(namespace)));
         assert_eq!(of(&mesh, "shop"), None, "nobody knows which workload answers");
         mesh.apply(&peer("istio-system", "default", "{mtls: {}}"));
         assert_eq!(of(&mesh, "shop"), Some(MtlsMode::Permissive), "a mesh that inherits is permissive");

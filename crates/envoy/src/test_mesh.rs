@@ -175,8 +175,8 @@ impl TestMesh {
     }
 
     /// What a query answers for a proxy.
-    pub(crate) fn ask<Q: Query>(&self, proxy: ProxyId, query: &Q) -> Arc<Q::Value> {
-        self.engine.ask(proxy, query)
+    pub(crate) fn query<Q: Query>(&self, proxy: ProxyId, query: &Q) -> Arc<Q::Value> {
+        self.engine.query(proxy, query)
     }
 
     /// Has a proxy ask for a route configuration; returns it. Its bytes are those that the message itself would have.

@@ -281,7 +281,7 @@ impl Engine {
     }
 
     /// Runs a query for a connected proxy, outside any push (debug endpoints, tests).
-    pub fn ask<Q: Query>(&self, id: ProxyId, query: &Q) -> Arc<Q::Value> {
+    pub fn query<Q: Query>(&self, id: ProxyId, query: &Q) -> Arc<Q::Value> {
         self.view(id.0).get(query)
     }
 

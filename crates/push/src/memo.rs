@@ -199,7 +199,7 @@ impl Frame {
     }
 
     /// Records the read of an attribute and its answer.
-    pub(super) fn ask(&mut self, attr: AttrId, value: ValueId) {
+    pub(super) fn read_attribute(&mut self, attr: AttrId, value: ValueId) {
         if self.seen_attrs.insert(attr) {
             self.attrs.push((attr, value));
         }
@@ -210,7 +210,7 @@ impl Frame {
         let later = std::mem::replace(&mut self.attrs, attrs.to_vec());
         self.seen_attrs = attrs.iter().map(|(attr, _)| *attr).collect();
         for (attr, value) in later {
-            self.ask(attr, value);
+            self.read_attribute(attr, value);
         }
     }
 
@@ -220,7 +220,7 @@ impl Frame {
             self.read(dep);
         }
         for (attr, value) in other.attrs {
-            self.ask(attr, value);
+            self.read_attribute(attr, value);
         }
         self.remarks.extend(other.remarks);
         self.notices.extend(other.notices);

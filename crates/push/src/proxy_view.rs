@@ -51,7 +51,7 @@ impl ProxyView<'_> {
     /// The type of the proxy: sidecar, router, waypoint…
     #[must_use]
     pub fn kind(self) -> ProxyKind {
-        if let AttrValue::Kind(kind) = self.0.ask(&Attr::Kind) { kind } else { ProxyKind::Sidecar }
+        if let AttrValue::Kind(kind) = self.0.attribute(&Attr::Kind) { kind } else { ProxyKind::Sidecar }
     }
 
     /// The configuration namespace. Splits by namespace: prefer [`ProxyView::namespace_among`] where few matter.
@@ -72,13 +72,13 @@ impl ProxyView<'_> {
     /// All addresses. Splits by proxy.
     #[must_use]
     pub fn ips(self) -> Arc<[IpAddr]> {
-        if let AttrValue::Ips(ips) = self.0.ask(&Attr::Ips) { ips } else { Arc::from([]) }
+        if let AttrValue::Ips(ips) = self.0.attribute(&Attr::Ips) { ips } else { Arc::from([]) }
     }
 
     /// The IP families of its addresses.
     #[must_use]
     pub fn families(self) -> IpFamilies {
-        if let AttrValue::Families(families) = self.0.ask(&Attr::Families) { families } else { IpFamilies::V4 }
+        if let AttrValue::Families(families) = self.0.attribute(&Attr::Families) { families } else { IpFamilies::V4 }
     }
 
     /// `<pod>.<namespace>`. Splits by proxy.
@@ -108,7 +108,7 @@ impl ProxyView<'_> {
     /// Whether a metadata key is this string (and not another type with the same text).
     #[must_use]
     pub fn has_text(self, key: &str, value: &str) -> bool {
-        self.0.ask(&Attr::HasText(Arc::from(key), Arc::from(value))) == AttrValue::Bool(true)
+        self.0.attribute(&Attr::HasText(Arc::from(key), Arc::from(value))) == AttrValue::Bool(true)
     }
 
     /// Whether a metadata key is `true` (Istio's `StringBool`; `1` and `True` also count).
@@ -145,7 +145,7 @@ impl ProxyView<'_> {
     /// The labels as the proxy sent them.
     #[must_use]
     pub fn sent_labels(self) -> Arc<Labels> {
-        if let AttrValue::Labels(labels) = self.0.ask(&Attr::MetaLabels) { labels } else { Arc::default() }
+        if let AttrValue::Labels(labels) = self.0.attribute(&Attr::MetaLabels) { labels } else { Arc::default() }
     }
 
     /// Whether a selector selects the proxy; an empty selector always does.
@@ -170,20 +170,20 @@ impl ProxyView<'_> {
     /// all extensions.
     #[must_use]
     pub fn supports(self, extension: &str) -> bool {
-        self.0.ask(&Attr::Supports(Arc::from(extension))) == AttrValue::Bool(true)
+        self.0.attribute(&Attr::Supports(Arc::from(extension))) == AttrValue::Bool(true)
     }
 
     /// Whether its stream is delta xDS.
     #[must_use]
     pub fn uses_delta(self) -> bool {
-        self.0.ask(&Attr::TakesDeltas) == AttrValue::Bool(true)
+        self.0.attribute(&Attr::TakesDeltas) == AttrValue::Bool(true)
     }
 
     /// The verified identity of the stream's client; `None` if unauthenticated. Splits by identity: prefer
     /// [`ProxyView::verified_namespace`] if the namespace is enough.
     #[must_use]
     pub fn identity(self) -> Option<Identity> {
-        if let AttrValue::Identity(identity) = self.0.ask(&Attr::Identity) { Some(identity) } else { None }
+        if let AttrValue::Identity(identity) = self.0.attribute(&Attr::Identity) { Some(identity) } else { None }
     }
 
     /// The namespace of the verified identity; `None` if unauthenticated.
@@ -194,7 +194,7 @@ impl ProxyView<'_> {
 
     /// An attribute with a text value.
     fn text(self, attr: &Attr) -> Option<Arc<str>> {
-        if let AttrValue::Text(text) = self.0.ask(attr) { Some(text) } else { None }
+        if let AttrValue::Text(text) = self.0.attribute(attr) { Some(text) } else { None }
     }
 
     /// The pod of the proxy, if known.
@@ -298,7 +298,7 @@ impl Query for EffectiveLocality {
         if let Some([region, zone, sub_zone]) = locality_of_proxy(&view.derived(&OwnLabels)) {
             return Locality { region: Arc::from(region), zone: Arc::from(zone), sub_zone: Arc::from(sub_zone) };
         }
-        if let AttrValue::Locality(locality) = view.ask(&Attr::Locality) { locality } else { Locality::default() }
+        if let AttrValue::Locality(locality) = view.attribute(&Attr::Locality) { locality } else { Locality::default() }
     }
 }
 

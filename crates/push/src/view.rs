@@ -118,7 +118,7 @@ impl View<'_> {
         let value = known.unwrap_or_else(|| self.derive(attr));
         let mut core = self.core.borrow_mut();
         if let Some(frame) = core.frames.last_mut() {
-            frame.ask(attr, value);
+            frame.read_attribute(attr, value);
         }
         let answer = core.proxies.get(&self.proxy).and_then(|state| state.derived.get(&attr).cloned());
         drop(core);
@@ -130,12 +130,12 @@ impl View<'_> {
     }
 
     /// A plain attribute of the proxy.
-    pub(super) fn ask(&self, attr: &Attr) -> AttrValue {
+    pub(super) fn attribute(&self, attr: &Attr) -> AttrValue {
         let mut core = self.core.borrow_mut();
         let id = core.plain_attr(attr);
         let answered = core.answer(self.proxy, id);
         if let (Some(value), Some(frame)) = (answered, core.frames.last_mut()) {
-            frame.ask(id, value);
+            frame.read_attribute(id, value);
         }
         core.proxies.get(&self.proxy).map_or(AttrValue::Absent, |state| attr.of(&state.proxy))
     }
@@ -197,7 +197,7 @@ impl View<'_> {
         if let Some(frame) = core.frames.last_mut() {
             frame.read(Dep::Node(id));
             for (attr, value) in attrs.iter() {
-                frame.ask(*attr, *value);
+                frame.read_attribute(*attr, *value);
             }
         }
     }

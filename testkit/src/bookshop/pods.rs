@@ -25,6 +25,8 @@ pub const HOST: &str = "shop.example.com";
 pub const OUTSIDE: &str = "outside";
 /// How long a terminating pod continues to serve, in seconds: until all clients have been updated, even on a busy machine.
 const LEAVING: u32 = 5;
+/// Timeout of a probe, in seconds. On a busy machine, a pod whose probes fail after Kubernetes' one second gets no requests, though it serves.
+const PROBE_TIMEOUT: u32 = 5;
 /// The port of the sample's Gateway in the gateway's pods.
 const GATEWAY_PORT: u16 = 18080;
 
@@ -133,7 +135,7 @@ fn account(namespace: &str, name: &str) -> Value {
 fn application(application: &Application<'_>) -> Value {
     let Application { namespace, app, version, replicas, says } = application;
     let labels = json!({"app": app, "version": version});
-    let probe = |kind: &str| json!({kind: {"path": "/ready", "port": BACKEND_PORT}, "periodSeconds": 1});
+    let probe = |check: &str, of: Value, period: u32| json!({check: of, "periodSeconds": period, "timeoutSeconds": PROBE_TIMEOUT});
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -151,8 +153,8 @@ fn application(application: &Application<'_>) -> Value {
                         "image": IMAGE,
                         "args": ["serve", says, BACKEND_PORT.to_string()],
                         "ports": [{"containerPort": BACKEND_PORT}],
-                        "readinessProbe": probe("httpGet"),
-                        "livenessProbe": {"tcpSocket": {"port": BACKEND_PORT}, "periodSeconds": 5},
+                        "readinessProbe": probe("httpGet", json!({"path": "/ready", "port": BACKEND_PORT}), 1),
+                        "livenessProbe": probe("tcpSocket", json!({"port": BACKEND_PORT}), 5),
                         "lifecycle": {"preStop": {"sleep": {"seconds": LEAVING}}},
                         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
                     }],

@@ -86,7 +86,7 @@ impl Forwarding {
     }
 
     /// The resolvers' answer, or the prepared failure response.
-    pub async fn ask(&self, message: &[u8], question: Question) -> Vec<u8> {
+    pub async fn forward(&self, message: &[u8], question: Question) -> Vec<u8> {
         let Question { failure, limit, carrier } = question;
         let Ok(_permit) = self.0.room.try_acquire() else {
             tracing::debug!("too many concurrent DNS queries");

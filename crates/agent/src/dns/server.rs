@@ -117,7 +117,7 @@ impl DnsHandler {
             return question.failure;
         }
         let (begun, failure) = (Instant::now(), question.failure.clone());
-        let answer = self.forwarding.ask(message, question).await;
+        let answer = self.forwarding.forward(message, question).await;
         self.metrics.dns_forwarded(begun.elapsed(), answer != failure);
         answer
     }

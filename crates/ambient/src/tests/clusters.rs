@@ -188,7 +188,7 @@ impl Query for TakesHbone {
 fn clients_open_tunnels_to_them() {
     let mut mesh = two_clusters(settings(true));
     let client = mesh.ztunnel("n9");
-    let takes = |mesh: &Mesh, address: &str| *mesh.engine.ask(client, &TakesHbone(address.parse().unwrap()));
+    let takes = |mesh: &Mesh, address: &str| *mesh.engine.query(client, &TakesHbone(address.parse().unwrap()));
     assert!(takes(&mesh, "10.2.0.1") && !takes(&mesh, "10.1.0.1") && !takes(&mesh, "10.3.0.1"));
     mesh.change(remote(&SECOND.replace("redirection: enabled", "redirection: disabled")));
     assert!(!takes(&mesh, "10.2.0.1"));
@@ -225,7 +225,7 @@ fn remote_workloads_use_their_waypoint() {
     let proxy = Proxy::parse("waypoint~10.1.9.1~way-1.shop~shop.svc.cluster.local", metadata, Locality::default());
     let waypoint = mesh.engine.connect(Arc::new(proxy.unwrap()), Arc::new(Ignore));
     let pod: IpAddr = [10, 2, 0, 1].into();
-    assert_eq!(*mesh.engine.ask(waypoint, &Behind), [[pod]]);
+    assert_eq!(*mesh.engine.query(waypoint, &Behind), [[pod]]);
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn rule(host: &str, path: &str, port: &str) -> String {
 /// The names of the Gateways that a mesh has.
 fn gateways(mesh: &mut TestMesh) -> Vec<String> {
     let proxy = mesh.gateway("istio-system");
-    mesh.ask(proxy, &IngressGateways).keys().map(ToString::to_string).collect()
+    mesh.query(proxy, &IngressGateways).keys().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn unservable_ingress_rules_are_reported() {
     );
     let mut mesh = TestMesh::new(&ingress("web", "kubernetes.io/ingress.class: istio", &spec));
     let proxy = mesh.gateway("istio-system");
-    let made = mesh.ask(proxy, &IngressVirtualServices);
+    let made = mesh.query(proxy, &IngressVirtualServices);
     assert!(made.values().all(|object| object.spec.http.is_empty()));
-    mesh.ask(proxy, &IngressGateways);
+    mesh.query(proxy, &IngressGateways);
     assert_eq!(
         mesh.remarks().iter().map(ToString::to_string).collect::<Vec<_>>(),
         [
@@ -72,7 +72,7 @@ fn unservable_ingress_rules_are_reported() {
         ]
     );
     mesh.apply(&crate::test_mesh::service("shop", "web", 80));
-    let made = mesh.ask(proxy, &IngressVirtualServices);
+    let made = mesh.query(proxy, &IngressVirtualServices);
     let routes = &made.values().next().unwrap().spec.http;
     let destination = routes[0].route[0].destination.as_ref().unwrap();
     assert_eq!(

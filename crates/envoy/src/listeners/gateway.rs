@@ -234,7 +234,7 @@ mod tests {
         let settings = Settings { quic_listeners: true, ..Settings::default() };
         let mut mesh = TestMesh::with_settings(&yaml, settings);
         let proxy = mesh.gateway("edge");
-        let listeners = mesh.ask(proxy, &All);
+        let listeners = mesh.query(proxy, &All);
         let names: Vec<&str> = listeners.iter().map(|listener| listener.name.as_str()).collect();
         assert_eq!(names, ["0.0.0.0_443", "udp_0.0.0.0_443"]);
         let quic = &listeners[1];
@@ -252,7 +252,7 @@ mod tests {
         };
         assert_eq!(told(&mut mesh), ["h3=\":443\"; ma=86400"]);
         mesh.apply(&ports(""));
-        assert_eq!(mesh.ask(proxy, &All).len(), 1);
+        assert_eq!(mesh.query(proxy, &All).len(), 1);
         assert!(told(&mut mesh).is_empty());
     }
 }

@@ -11,16 +11,16 @@ use navarch_push::engine::ProxyId;
 
 /// The visible services as `namespace/first label of the host`.
 fn seen(mesh: &TestMesh, proxy: ProxyId) -> Vec<String> {
-    let scope = (*mesh.ask(proxy, &ScopeOfProxy)).clone();
-    let visible = mesh.ask(proxy, &VisibleServices { scope });
+    let scope = (*mesh.query(proxy, &ScopeOfProxy)).clone();
+    let visible = mesh.query(proxy, &VisibleServices { scope });
     let short = |host: &str| host.split('.').next().unwrap_or_default().to_owned();
     visible.iter().map(|key| format!("{}/{}", key.namespace, short(key.hostname.as_str()))).collect()
 }
 
 /// The ports of what a host means, and its namespace.
 fn meant(mesh: &TestMesh, proxy: ProxyId, host: &str) -> Option<(String, Vec<u16>)> {
-    let scope = (*mesh.ask(proxy, &ScopeOfProxy)).clone();
-    let service = mesh.ask(proxy, &HostService { scope, host: Hostname::new(host) });
+    let scope = (*mesh.query(proxy, &ScopeOfProxy)).clone();
+    let service = mesh.query(proxy, &HostService { scope, host: Hostname::new(host) });
     let service = service.as_ref().as_ref()?;
     Some((service.key.namespace.to_string(), service.ports.iter().map(|port| port.port).collect()))
 }
@@ -60,7 +60,7 @@ fn equivalent_namespaces_share_a_sidecar_scope() {
     let mut mesh = TestMesh::new(&(service("shop", "web", 80) + &service("bank", "pay", 80)));
     let (shop, other) = (mesh.sidecar("shop", "a"), mesh.sidecar("other", "a"));
     let query = VisibleServices { scope: super::Scope::Default };
-    assert!(Arc::ptr_eq(&mesh.ask(shop, &query), &mesh.ask(other, &query)));
+    assert!(Arc::ptr_eq(&mesh.query(shop, &query), &mesh.query(other, &query)));
     let hidden = networking(
         "ServiceEntry",
         "shop",
@@ -146,8 +146,8 @@ fn virtual_services_come_private_first_then_exported_then_public() {
     let yaml = of("a-public", "*") + &of("b-exported", "shop") + &of("shop", ".") + &of("hidden", "~");
     let mut mesh = TestMesh::new(&yaml);
     let names = |mesh: &TestMesh, proxy| {
-        let scope = (*mesh.ask(proxy, &ScopeOfProxy)).clone();
-        let names = mesh.ask(proxy, &ListenerVirtualServices { scope, listener: 0 });
+        let scope = (*mesh.query(proxy, &ScopeOfProxy)).clone();
+        let names = mesh.query(proxy, &ListenerVirtualServices { scope, listener: 0 });
         names.iter().map(|name| name.namespace.to_string()).collect::<Vec<_>>()
     };
     let (shop, other) = (mesh.sidecar("shop", "a"), mesh.sidecar("other", "a"));

@@ -50,7 +50,7 @@ fn ambient() -> Settings {
 
 /// What a proxy of the waypoint serves, as `namespace/name`.
 fn served(mesh: &TestMesh, proxy: ProxyId) -> Vec<String> {
-    let services = mesh.ask(proxy, &ServedServices);
+    let services = mesh.query(proxy, &ServedServices);
     let mut names: Vec<String> =
         services.iter().map(|service| format!("{}/{}", service.key.namespace, service.name)).collect();
     names.sort_unstable();

@@ -261,7 +261,7 @@ async fn unnamed_resources_prevent_deletions() {
     );
     let told = rig.next().await;
     assert_eq!(told[0], "~shop/a");
-    assert!(told.len() == 2 && told[1].starts_with("VirtualService: is no "), "{told:?}");
+    assert!(told.len() == 2 && told[1].starts_with("VirtualService: is not a "), "{told:?}");
 
     assert_eq!(stream.routes("4", vec![route("a", "d.com")]).await, ("4".to_owned(), None));
     assert_eq!(rig.next().await, ["VirtualService: well", "-shop/b"]);

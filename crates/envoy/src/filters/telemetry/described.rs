@@ -74,7 +74,7 @@ mod tests {
         );
         let name = |one: &Arc<Object<Telemetry>>| one.meta.key.name.to_string();
         let told = |mesh: &TestMesh, proxy| {
-            let described = mesh.ask(proxy, &DescribeTelemetry);
+            let described = mesh.query(proxy, &DescribeTelemetry);
             let [root, namespace] = [&described.root, &described.namespace].map(|one| one.as_ref().map(name));
             (root, namespace, described.workload.iter().map(name).collect::<Vec<_>>())
         };
