@@ -9,7 +9,7 @@ use navarch_testkit::watched;
 
 /// Requests a second to each target.
 const RATE: u32 = 20;
-/// Longer than clients wait for an answer.
+/// Longer than clients wait for a response: REQUEST_TIMEOUT of testkit's program `workload`.
 const GIVEN_UP: Duration = Duration::from_secs(11);
 /// A client in the mesh, and one outside of it.
 const CLIENTS: [(&str, &str); 2] = [(pods::NAMESPACE, "shopper"), (pods::OUTSIDE, "visitor")];

@@ -39,7 +39,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 const USAGE: &str =
     "serve NAME PORT | load PORT RATE ADDRESS/HOST/PATH… | get|try COUNT ADDRESS/HOST/PATH | sniff ONE OTHER WORD";
 /// Timeout of a request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[tokio::main]
 async fn main() -> Result<()> {
