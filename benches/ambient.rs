@@ -25,11 +25,8 @@ use serde_json::json;
 
 /// Pods, unless said otherwise.
 const PODS: usize = 70_000;
-/// Pods of a namespace.
 const PODS_PER_NAMESPACE: usize = 500;
-/// Pods of a service.
 const PODS_PER_SERVICE: usize = 10;
-/// Pods of a node.
 const PODS_PER_NODE: usize = 100;
 /// Clients.
 const ZTUNNELS: usize = 100;

@@ -160,9 +160,9 @@ pub struct Config {
     pub writing: WritingConfig,
     /// Webhooks over TLS; if off, they are served on the port of readiness and debug pages.
     pub https: ListenAddress,
-    /// Webhooks.
+    /// Which webhook configurations in the API server are kept up to date, and how.
     pub webhooks: WebhookConfig,
-    /// Injection.
+    /// Whether pods are injected, and from which files and variables.
     pub injection: InjectionSettings,
     /// Readiness and debug pages.
     pub http: ListenAddress,

@@ -54,7 +54,6 @@ fn check_container(before: &Value, after: &Value) {
     }
 }
 
-/// All containers of a pod.
 fn containers(pod: &Value) -> Vec<&Value> {
     let lists = ["/spec/containers", "/spec/initContainers"];
     lists.iter().filter_map(|list| pod.pointer(list)?.as_array()).flatten().collect()

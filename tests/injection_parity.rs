@@ -112,7 +112,6 @@ fn pods_come_out_as_istiod_has_them() {
     assert!(faults.is_empty(), "{} of {} cases differ:\n{}", faults.len(), outcomes.len(), faults.join("\n"));
 }
 
-/// The cases in a file.
 fn cases(file: &Path) -> BTreeMap<String, Case> {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }

@@ -87,7 +87,6 @@ fn edit(folder: &Path, weight: u32, ballast: usize) {
     std::fs::write(folder.join("reviews-routing.yaml"), text.replace("metadata:\n", &note)).unwrap();
 }
 
-/// The segments of a record.
 fn segments(record: &Path) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> =
         std::fs::read_dir(record).into_iter().flatten().map(|one| one.unwrap().path()).collect();
@@ -95,7 +94,6 @@ fn segments(record: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// All of a record, as text.
 fn text(record: &Path) -> String {
     segments(record).iter().map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect()
 }

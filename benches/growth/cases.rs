@@ -90,7 +90,6 @@ fn virtual_service(fields: &[(&str, Value)]) -> Vec<Value> {
     vec![entry(&[]), networking("VirtualService", "list", spec)]
 }
 
-/// A route for a prefix.
 fn route(prefix: &str) -> Value {
     json!({ "match": [{ "uri": { "prefix": prefix } }], "route": [{ "destination": { "host": "a.example.com" } }] })
 }

@@ -54,7 +54,6 @@ impl SnapshotProvider for World {
     }
 }
 
-/// The time.
 fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
 }

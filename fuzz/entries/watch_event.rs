@@ -23,19 +23,14 @@ type Message = &'static [(&'static str, u64, Field)];
 /// What a field holds.
 #[derive(Clone, Copy)]
 enum Field {
-    /// A text.
     Text,
-    /// A number.
     Number,
     /// A truth value.
     Truth,
     /// Bytes, which are base64 in JSON.
     Bytes,
-    /// A moment.
     Time,
-    /// A number or a text.
     NumberOrText,
-    /// A message.
     One(Message),
     /// A list of this.
     Many(&'static Field),
@@ -298,7 +293,6 @@ fn framed(event: &Value, schema: Message) -> Option<Vec<u8>> {
     Some([length_delimited(1, kind.as_bytes()), length_delimited(2, &length_delimited(1, &object))].concat())
 }
 
-/// A message.
 fn message(schema: Message, object: &Map<String, Value>) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     for (name, number, field) in schema {
@@ -309,7 +303,6 @@ fn message(schema: Message, object: &Map<String, Value>) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A field.
 fn encoded(number: u64, field: Field, value: &Value) -> Option<Vec<u8>> {
     Some(match (field, value) {
         (Text, Value::String(text)) if !text.is_empty() => length_delimited(number, text.as_bytes()),
@@ -350,7 +343,6 @@ fn length_delimited(number: u64, bytes: &[u8]) -> Vec<u8> {
     [varint(number << 3 | 2), varint(length), bytes.to_vec()].concat()
 }
 
-/// A field of a number.
 fn varint_field(number: u64, value: u64) -> Vec<u8> {
     [varint(number << 3), varint(value)].concat()
 }

@@ -25,7 +25,6 @@ pub use certificates::Certificates;
 /// The parameter of the expensive checks: requests to the API server, and a digest of all configuration.
 const WHOLE: &str = "whole";
 
-/// The problems.
 pub(super) async fn doctor(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let looked = state.push.inspect(|inspect: &Inspect<'_>| {
         (inspect.engine.faults(), inspect.engine.remarks(), inspect.engine.sizes().results)

@@ -22,7 +22,6 @@ pub(super) async fn endpointz(State(state): State<AdminState>, parameters: Param
     reply::json(&parameters, &json!(hosts))
 }
 
-/// The endpoints of one service.
 fn describe(endpoints: &ServiceEndpoints) -> Value {
     let mut shards: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for endpoint in &endpoints.endpoints {

@@ -33,7 +33,7 @@ struct Inner {
 /// Why a level could not be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
-    /// The scope is unknown.
+    /// No scope of this process has the name.
     #[error("unknown scope name: {0}")]
     Unknown(String),
     /// The filter was rejected.

@@ -27,10 +27,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 #[derive(Clone, Copy, Debug)]
 struct File {
-    /// The path of the file.
     path: &'static str,
     media: &'static str,
-    /// The content.
     bytes: &'static [u8],
 }
 

@@ -59,7 +59,6 @@ fn subjects(notices: &BTreeSet<Notice>) -> Map<String, Value> {
     gauges.into_iter().map(|(gauge, subjects)| (gauge.to_owned(), Value::Object(subjects))).collect()
 }
 
-/// One push.
 fn push(record: &PushRecord) -> Value {
     json!({
         "revision": record.revision,

@@ -90,14 +90,12 @@ fn attributes(service: &Service) -> Value {
     })
 }
 
-/// Addresses by cluster.
 fn addresses(by_cluster: &SmallMap<ClusterId, Vec<Arc<str>>>) -> Value {
     let addresses: Map<String, Value> =
         by_cluster.iter().map(|(cluster, addresses)| (cluster.to_string(), json!(addresses))).collect();
     json!({ "Addresses": if addresses.is_empty() { Value::Null } else { Value::Object(addresses) } })
 }
 
-/// Ports by port number.
 fn numbers(ports: &SmallMap<u16, u16>) -> Value {
     let ports: Map<String, Value> = ports.iter().map(|(from, to)| (from.to_string(), json!(to))).collect();
     if ports.is_empty() { Value::Null } else { Value::Object(ports) }

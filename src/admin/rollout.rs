@@ -18,7 +18,7 @@ use navarch_answers::rollout::{RolloutState, Rollouts};
 use navarch_api::object::ObjectRef;
 use navarch_push::rollout::Rollout;
 
-/// The command of an operator.
+/// In requests the words `pause`, `promote`, `promote-full` and `abort`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorCommand {
     /// It stays at its current stage.
@@ -43,7 +43,7 @@ pub enum RolloutRefusal {
     /// The rollout does not exist.
     #[error("{0} has no rollout in progress; navarch rollout status lists those in progress")]
     Unknown(ObjectRef),
-    /// It was stopped.
+    /// The rollout can no longer be paused or promoted, only aborted, which changes nothing.
     #[error("the rollout of {0} was stopped and all proxies use the previous version: edit the object to start again")]
     Stopped(ObjectRef),
     /// The command could not be stored for other replicas.
@@ -56,7 +56,7 @@ pub enum RolloutRefusal {
 pub struct RolloutControl {
     /// The channel for commands.
     pub orders: mpsc::Sender<OperatorRequest>,
-    /// The status of all rollouts.
+    /// The staged rollouts at this control plane; empty if there are none.
     pub status: watch::Receiver<Arc<Rollouts>>,
 }
 
@@ -75,7 +75,6 @@ impl OperatorCommand {
 }
 
 impl RolloutControl {
-    /// The state of a rollout.
     pub(super) fn state(&self, name: &ObjectRef, rollout: &Rollout) -> RolloutState {
         if rollout.is_stopped() {
             return RolloutState::Stopped;

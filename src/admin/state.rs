@@ -61,7 +61,7 @@ pub struct AdminState {
     pub clusters: ManagedClusters,
     /// What is missing before Navarch is ready.
     pub readiness: Readiness,
-    /// All metrics.
+    /// What `/metrics` returns.
     pub metrics: Arc<Exposition>,
     /// The commands of root rotation, once there is a CA.
     pub roots: Arc<OnceLock<RotationCommands>>,
@@ -77,7 +77,7 @@ pub struct AdminState {
     pub plans: Plans,
     /// Access to the debug pages.
     pub access: DebugAccess,
-    /// The build.
+    /// Release and commit, which `/version` returns.
     pub build: Build,
     /// `POD_NAME`: the name of this replica.
     pub pod: Arc<str>,
@@ -122,7 +122,6 @@ impl Problems {
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, MissingPart>>>);
 
-/// A missing part.
 #[derive(Clone, Debug)]
 struct MissingPart {
     /// Whether readiness waits for it.

@@ -48,7 +48,6 @@ impl Colors {
         )
     }
 
-    /// A text in a color.
     pub(super) fn paint(self, color: Color, text: &str) -> String {
         let code = match color {
             Color::Red => "1;31",
@@ -66,7 +65,6 @@ impl Colors {
         text.split_inclusive('\n').map(|line| self.line(line)).collect()
     }
 
-    /// Colors one line.
     fn line(self, line: &str) -> String {
         let changed = line.strip_prefix(DIFFERENCE).and_then(|rest| match rest.chars().next()? {
             '-' => Some(Color::Red),

@@ -18,7 +18,7 @@ use navarch_status::GatewayControllerSettings;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}={value:?} is not a valid {expected}")]
 pub struct VariableError {
-    /// The variable.
+    /// The environment variable, such as `PILOT_ENABLE_AMBIENT`.
     pub name: &'static str,
     /// The invalid value.
     pub value: String,
@@ -108,7 +108,6 @@ impl Variables {
         &self.values
     }
 
-    /// The names that were read.
     #[cfg(test)]
     pub(super) fn read_names(&self) -> BTreeSet<String> {
         self.read_names.lock().clone()
@@ -315,7 +314,6 @@ fn read_listeners(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Vari
     })
 }
 
-/// Settings of gateways.
 fn read_gateways(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
     read.flag("PILOT_ENABLE_QUIC_LISTENERS", &mut settings.quic_listeners)?;
     read.flag("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", &mut settings.scope_gateway_to_namespace)?;
@@ -324,7 +322,6 @@ fn read_gateways(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
     read.flag("PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION", &mut settings.route_collapse)
 }
 
-/// Settings of the Gateway API.
 fn read_gateway_api(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
     let ambient = settings.ambient;
     let api = &mut settings.gateway_api;

@@ -31,7 +31,6 @@ const PATCHES: &str = "pilot_envoy_filter_status";
 /// Computes the metrics at each scrape.
 #[derive(Debug)]
 pub(super) struct ConfigurationMetrics {
-    /// The current snapshot.
     pub(super) current: CurrentSnapshot,
     /// Whether there is a metric for each EnvoyFilter (`PILOT_ENVOY_FILTER_STATS`).
     pub(super) tells_patches: bool,

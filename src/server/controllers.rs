@@ -114,7 +114,6 @@ pub(super) struct Controllers<'a> {
     pub(super) allocates: bool,
     /// Cancelled at shutdown.
     pub(super) stop: &'a CancellationToken,
-    /// The tasks.
     pub(super) tasks: &'a mut Tasks,
 }
 

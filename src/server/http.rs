@@ -64,7 +64,6 @@ const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[derive(Debug)]
 pub(super) struct OpenHttpPort {
-    /// The listener.
     pub(super) listener: TcpListener,
     pub(super) port: Arc<Port>,
     /// The memory budget of unread responses.
@@ -79,7 +78,6 @@ pub(super) struct HttpPort {
     pub(super) grpc: Option<PlainConnections>,
     /// TLS, which also allows HTTP/2. Plain text is HTTP/1 only, without upgrades.
     pub(super) tls: Option<Rollover>,
-    /// The service.
     pub(super) routes: Router,
 }
 

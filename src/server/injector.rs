@@ -31,7 +31,7 @@ const NAME: &str = "istio-sidecar-injector";
 /// The name of the state in readiness reasons.
 const INJECTION: &str = "injection";
 
-/// Settings of injection.
+/// From flags and environment. The templates and values are read from the directory or ConfigMap later.
 #[derive(Clone, Debug)]
 pub struct InjectionSettings {
     /// `INJECT_ENABLED`: whether pods are injected. Default true.

@@ -24,7 +24,6 @@ const OTHERS: &str = "other";
 /// Labels of a rejection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Refused {
-    /// Its kind.
     r#type: &'static str,
     /// The place of the object: a file, or `k8s://<kind>/<namespace>/<name>`.
     name: Arc<str>,
@@ -54,7 +53,6 @@ pub(super) struct Refusals {
 pub(super) enum ProblemSource {
     /// A source of mesh config and networks.
     Mesh,
-    /// A source of objects.
     Objects,
 }
 

@@ -66,7 +66,6 @@ struct TrackedRollout {
     is_paused: bool,
     /// Proxies that rejected something before the stage began.
     refusing: Refusing,
-    /// The counts of proxies.
     tally: ProxyCounts,
     /// The result of Prometheus at this stage, and its time.
     query: Option<(Answer, Instant)>,

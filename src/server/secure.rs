@@ -61,7 +61,6 @@ pub(super) struct SecurePort {
     /// xDS.
     pub(super) ads: Ads,
     pub(super) certificates: CertificateService,
-    /// Metrics of their calls.
     pub(super) call_metrics: GrpcMetrics,
     /// Whether workloads may request certificates.
     pub(super) signs: bool,

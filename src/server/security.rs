@@ -93,7 +93,7 @@ pub struct SecurityConfig {
     pub debug_by_namespace: bool,
     /// `--tls-min-version`, `--tls-cipher-suites`.
     pub tls: TlsRules,
-    /// The rules for streams.
+    /// `XDS_AUTH`, `XDS_AUTH_PLAINTEXT` and `PILOT_ENABLE_XDS_IDENTITY_CHECK`.
     pub streams: StreamRules,
     /// `PILOT_ENABLE_CA_CRL`: publishes the CRL of a plugged-in CA in every namespace. Default true.
     pub publishes_revocations: bool,
@@ -123,7 +123,6 @@ pub(super) struct Names<'a> {
 /// The authority and the services that depend on it.
 #[derive(Debug)]
 pub(super) struct Security {
-    /// The current authority.
     pub(super) authority: CurrentAuthority,
     /// Commands to the keeper of the roots.
     pub(super) commands: RotationCommands,

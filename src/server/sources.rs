@@ -89,7 +89,6 @@ pub(super) struct Plan {
 
 /// One source of objects.
 enum Planned {
-    /// A directory.
     Files(PathBuf),
     /// The Kubernetes API.
     Kubernetes(ReadKinds),
@@ -241,7 +240,6 @@ pub(super) struct Starter<'a> {
     pub(super) config: &'a SourcesConfig,
     /// How the keys of token issuers are fetched.
     pub(super) keys: &'a KeyConfig,
-    /// Metrics.
     pub(super) metrics: SourceMetrics,
     /// The name of this pod.
     pub(super) pod: &'a Arc<str>,
@@ -254,7 +252,6 @@ pub(super) struct Starter<'a> {
     pub(super) tasks: &'a mut Tasks,
 }
 
-/// Metrics of sources.
 #[derive(Clone, Debug)]
 pub(super) struct SourceMetrics {
     /// Metrics of key fetches.

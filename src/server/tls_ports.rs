@@ -33,7 +33,6 @@ pub(super) struct TlsPorts {
     /// The client of the Kubernetes API, if it is used.
     pub(super) client: Option<kube::Client>,
     pub(super) hooks: Arc<Webhooks>,
-    /// Metrics of the CA.
     pub(super) ca_metrics: ca::Metrics,
     /// Metrics of the CA's calls.
     pub(super) call_metrics: GrpcMetrics,

@@ -96,11 +96,9 @@ pub(super) struct WebhookPort<'a> {
     pub(super) config: &'a WebhookConfig,
     /// The namespace of this control plane.
     pub(super) namespace: &'a str,
-    /// The routes of the port.
     pub(super) routes: Router,
     /// Whether everything is read.
     pub(super) push: &'a PushHandle,
-    /// Metrics.
     pub(super) metrics: Metrics,
 }
 

@@ -89,7 +89,6 @@ fn claim(proxy: &Proxy) -> Option<Claim> {
     claim.filter(|_| !proxy.namespace.is_empty())
 }
 
-/// The workload of a proxy.
 fn workload(proxy: &Proxy, claim: Claim, sidecars_take_hbone: bool) -> Workload {
     let truth = |key: &str| proxy.meta(key).is_some_and(|text| matches!(text.as_str(), "true" | "1"));
     let is_ambient = matches!(proxy.kind, ProxyKind::Waypoint | ProxyKind::Ztunnel);

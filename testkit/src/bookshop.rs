@@ -36,7 +36,7 @@ pub const PORTS: [u16; 3] = [BACKEND_PORT, GATEWAY.port(), SIDECAR.port()];
 pub struct Bookshop {
     /// The copy of the sample.
     folder: TempDir,
-    /// The backends.
+    /// Running HTTP servers on 127.0.10.x, one for each endpoint of the sample's EndpointSlices.
     pub backends: Vec<Backend>,
     /// The locks of its ports, which only one test holds at a time.
     _ports: Taken,
@@ -75,7 +75,7 @@ impl Bookshop {
         vec![format!("--mesh-config={}", self.file(".mesh").display())]
     }
 
-    /// The path of one of its files.
+    /// Where the copy of a file is, such as `gateway.yaml`; the file need not exist.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)

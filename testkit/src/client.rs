@@ -10,15 +10,14 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// Timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The response.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// The status.
+    /// Any status: the client returns no error for 4xx and 5xx.
     pub status: StatusCode,
-    /// The headers.
+    /// As received, without trailers.
     pub headers: hyper::HeaderMap,
     /// The body as text.
     pub body: String,

@@ -214,7 +214,7 @@ impl Cluster {
         part.process.signal(if frozen { "STOP" } else { "CONT" })
     }
 
-    /// The output of the API server.
+    /// Standard output and error of kube-apiserver so far; empty if it does not run.
     #[must_use]
     pub fn api_server_output(&self) -> String {
         self.api_server.as_ref().map(|part| part.process.output()).unwrap_or_default()
@@ -274,7 +274,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// The flags of the API server.
     fn api_server_flags(&self) -> Vec<String> {
         let file = |name: &str| self.folder.path().join(name).display().to_string();
         let mut flags = vec![

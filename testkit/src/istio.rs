@@ -14,7 +14,7 @@ pub const NO_ISTIOCTL: &str = "scripts/istioctl builds istioctl";
 /// Timeout of a command in seconds.
 const LIMIT: &str = "120";
 
-/// istioctl.
+/// Runs istioctl on a cluster; [`istioctl`] finds the program.
 #[derive(Clone, Debug)]
 pub struct Istioctl(PathBuf);
 

@@ -87,7 +87,6 @@ fn run(command: &mut Command) -> Result<()> {
 pub struct Mesh {
     /// Cluster that the mesh runs on.
     pub node: Node,
-    /// Helm.
     helm: Helm,
     chart: PathBuf,
 }
@@ -230,7 +229,6 @@ impl Mesh {
         Ok(())
     }
 
-    /// The pods of a namespace.
     fn pods(&self, namespace: &str) -> Result<Vec<Value>> {
         match self.node.get(namespace, &["pods"])?.get_mut("items").map(Value::take) {
             Some(Value::Array(pods)) => Ok(pods),

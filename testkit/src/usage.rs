@@ -26,7 +26,7 @@ pub struct Usage {
     pub peak_kb: u64,
     /// Open files.
     pub files: usize,
-    /// Threads.
+    /// `Threads` in `/proc/<pid>/status`: the number that exist now.
     pub threads: u64,
 }
 

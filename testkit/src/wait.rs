@@ -6,7 +6,6 @@ use std::time::Duration;
 
 /// Default timeout.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Waits until a condition is true.

@@ -27,7 +27,6 @@ pub(crate) fn judge(kind: &str, count: usize, differences: impl Fn(&Value) -> Ve
     assert!(differing.is_empty(), "{} of {} differ:\n{}", differing.len(), outcome.len(), differing.join("\n"));
 }
 
-/// All cases of a kind.
 pub(crate) fn cases(kind: &str) -> BTreeMap<String, Value> {
     let file = folder().join(format!("{kind}.json"));
     let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));

@@ -34,7 +34,6 @@ fn authorization(name: &str, action: &str, accounts: &[&str]) -> Value {
     policy("AuthorizationPolicy", name, spec)
 }
 
-/// The identity of an account.
 fn identity(account: &str) -> String {
     format!("spiffe://cluster.local/ns/shop/sa/{account}")
 }

@@ -69,7 +69,6 @@ fn quantity(text: &str) -> Result<String> {
     .to_string())
 }
 
-/// The environment of a container.
 fn environment(pod: &Value, container: &Value, told: &PodInputs) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for variable in container["env"].as_array().into_iter().flatten() {

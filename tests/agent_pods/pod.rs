@@ -28,7 +28,6 @@ pub(crate) enum PodKind {
         /// How long its certificates hold.
         lifetime: &'static str,
     },
-    /// A gateway.
     Gateway,
     /// A waypoint of the Gateway `way`.
     Waypoint,
@@ -154,7 +153,6 @@ fn log(folder: &Path, name: &str) -> Result<Stdio> {
 }
 
 impl Pod {
-    /// Starts one.
     pub(crate) fn start(config: PodConfig<'_>) -> Result<Self> {
         let PodConfig { space, name, ip, folder, programs, launch } = config;
         prepare(&folder, &launch)?;

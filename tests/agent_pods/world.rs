@@ -179,7 +179,6 @@ impl World {
         self.folder.path().join("envoy")
     }
 
-    /// Starts a pod.
     fn start_pod(
         &mut self,
         name: &str,
@@ -327,7 +326,6 @@ pub(crate) fn endpoint_slice(service: &str, port: u16, pods: &[(&str, Ipv4Addr)]
     })
 }
 
-/// An object in a namespace.
 pub(crate) fn object(version: &str, kind: &str, namespace: &str, name: &str, field: &str, value: Value) -> Value {
     json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, field: value})
 }

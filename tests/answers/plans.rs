@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use crate::{edited, json, sample, told};
 
-/// A file with a text.
 fn file(text: &str) -> tempfile::NamedTempFile {
     let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
     std::fs::write(file.path(), text).unwrap();

@@ -67,7 +67,6 @@ impl Collector {
         Self { got, address, task }
     }
 
-    /// One of HTTP.
     async fn http() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (got, address) = (ReceivedTraces::default(), listener.local_addr().unwrap());

@@ -22,7 +22,6 @@ use crate::{program, root};
 
 /// The image of istiod in the cluster.
 const ISTIOD: &str = "localhost/pilot:test";
-/// That of Navarch.
 const NAVARCH: &str = "localhost/navarch:test";
 
 /// istiod and its charts, as `scripts/istiod` makes them.

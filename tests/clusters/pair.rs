@@ -29,7 +29,6 @@ impl fmt::Debug for PairStatus<'_> {
     }
 }
 
-/// A cluster.
 pub(crate) struct Side {
     /// Its name, that of its region, and the first part of its network's.
     pub(crate) name: &'static str,
@@ -103,7 +102,6 @@ impl Pair {
         .await;
     }
 
-    /// The other side.
     pub(crate) fn other(&self, side: &Side) -> &Side {
         if side.name == self.west.name { &self.east } else { &self.west }
     }

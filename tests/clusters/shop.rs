@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use crate::pair::{Pair, Side};
 
-/// The namespace of all of it.
 pub(crate) const NAMESPACE: &str = "shop";
 const SERVICE: &str = "reviews";
 /// Requests a second of each client.

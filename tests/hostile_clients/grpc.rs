@@ -53,7 +53,6 @@ impl Connection {
         Self::on(timeout(TIMEOUT, connect_tls(from, to, tls_config("h2"))).await??).await
     }
 
-    /// Calls a method.
     pub(crate) async fn call(&mut self, method: &str, token: Option<&str>) -> Result<Call> {
         let mut request = http::Request::post(format!("http://istiod.istio-system.svc{method}"))
             .header("content-type", "application/grpc")

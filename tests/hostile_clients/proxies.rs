@@ -52,7 +52,6 @@ impl Marker {
         Self { file, draft, number: AtomicU32::new(0), pending, series }
     }
 
-    /// Changes it.
     pub(crate) fn change(&self) -> Result<()> {
         let number = self.number.fetch_add(1, Ordering::SeqCst) + 1;
         let [_, a, b, c] = number.to_be_bytes();

@@ -88,7 +88,6 @@ pub(crate) struct Summary {
 }
 
 impl Question {
-    /// It was answered.
     pub(crate) fn answered(mut self) {
         self.answered = Ok(());
     }

@@ -74,7 +74,6 @@ const LABELS: [(&str, &[&str]); 6] = [
     ("networking.istio.io/tunnel", &["none"]),
 ];
 
-/// Some of a table.
 fn some(table: &'static [(&'static str, &'static [&'static str])], most: usize) -> impl Strategy<Value = Value> {
     let entry = select(table).prop_flat_map(|(name, values)| (Just(name), select(values)));
     vec(entry, 0..most).prop_map(|entries| {

@@ -23,7 +23,6 @@ fn routes(name: &str, revision: &str) -> Value {
     })
 }
 
-/// The Service, with one port.
 fn service(port: u16) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},

@@ -98,7 +98,6 @@ impl Proxy {
     }
 }
 
-/// The address of an endpoint.
 fn address_of(host: lb_endpoint::HostIdentifier) -> Option<String> {
     let lb_endpoint::HostIdentifier::Endpoint(endpoint) = host else { return None };
     match endpoint.address?.address? {

@@ -32,7 +32,6 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Opens one.
     pub(super) async fn open(server: SocketAddr) -> Result<Self> {
         let mut client = AggregatedDiscoveryServiceClient::connect(format!("http://{server}")).await?;
         let (requests, outgoing) = mpsc::channel(8);
@@ -82,7 +81,6 @@ impl Stream {
         timeout(TIMEOUT, self.responses.message()).await??.context("the stream ended")
     }
 
-    /// Acknowledges a response.
     pub(super) async fn acknowledge(&self, response: &DeltaDiscoveryResponse) -> Result<()> {
         let (response_nonce, type_url) = (response.nonce.clone(), response.type_url.clone());
         let taken = DeltaDiscoveryRequest { type_url, response_nonce, ..Default::default() };

@@ -208,7 +208,6 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
     Arc::new(proxy)
 }
 
-/// One of the mesh configs.
 pub(crate) fn mesh_config(n: u8) -> Change {
     let text = match n {
         0 => "{}",
@@ -233,7 +232,6 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// All of it as changes.
     pub(crate) fn changes(&self) -> Vec<Change> {
         let objects = self.objects.values().cloned().map(Change::Put);
         std::iter::once(mesh_config(self.mesh)).chain(objects).collect()

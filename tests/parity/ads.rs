@@ -25,7 +25,6 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects as a proxy of a case.
     pub(crate) async fn connect(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result<Self, String> {
         let mut service = AggregatedDiscoveryServiceClient::connect(format!("http://{server}"))
             .await

@@ -7,7 +7,6 @@ use std::{fs, io};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// One case.
 pub(crate) struct Case {
     /// `<area>/<case>`.
     pub(crate) name: String,

@@ -70,7 +70,6 @@ fn created(case: &Case) -> Result<BTreeMap<String, Value>, String> {
     Ok(made)
 }
 
-/// The settings of the controllers of Gateways.
 pub(crate) fn settings(case: &Case) -> Result<GatewayControllerSettings, String> {
     let (env, settings) = (case.env(), super::input::settings(case)?);
     environment::gateway_controllers(|name| env.get(name).cloned(), &settings, "default".to_owned())
@@ -168,7 +167,6 @@ fn by_name(objects: impl Iterator<Item = Value>) -> BTreeMap<String, Value> {
     objects.map(|object| (name(&object), stored(object))).collect()
 }
 
-/// An object as it is stored.
 fn stored(mut object: Value) -> Value {
     for owner in object["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
         owner.as_object_mut().unwrap().remove("uid");

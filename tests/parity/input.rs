@@ -12,7 +12,6 @@ use navarch::push::mesh_state::{Change, RemoteChange};
 
 use super::case::Case;
 
-/// The settings of a case.
 pub(crate) fn settings(case: &Case) -> Result<Settings, String> {
     let env = case.env();
     environment::settings(|name| env.get(name).cloned()).map_err(|error| error.to_string())
@@ -45,7 +44,6 @@ pub(crate) fn read(case: &Case) -> Result<(Settings, Vec<Change>), String> {
     Ok((settings, changes))
 }
 
-/// The objects in a file of a case.
 fn objects(case: &Case, file: &str) -> Result<Vec<AnyObject>, String> {
     let text = case.file(file).ok_or_else(|| format!("the case has no {file}"))?;
     let mut objects = Vec::new();

@@ -322,7 +322,6 @@ impl Objects {
         Ok(OwnObjects::of(REVISION, "istio-system", objects?))
     }
 
-    /// The objects as changes.
     fn changes(&self) -> Result<Vec<Change>, String> {
         let (mut changes, own) = (Vec::new(), self.own()?);
         for object in self.0.values().filter(|object| is_read(object, &own)) {

@@ -21,7 +21,6 @@ use tonic::transport::{Channel, Endpoint, Uri};
 pub(crate) enum Proof {
     /// Not at all.
     Nothing,
-    /// By a token.
     Token(String),
     /// By a certificate: chain and key in PEM.
     Certificate(String, String),

@@ -31,7 +31,6 @@ const MESH: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---
     spec: {gatewayClassName: istio-remote, addresses: [{type: IPAddress, value: 192.0.2.1}], \
     listeners: [{name: hbone, port: 15008, protocol: HBONE}]}\n";
 
-/// A page of a server.
 async fn page(server: &Server, name: &str) -> Result<Value> {
     let reply = web::get(server.http(), "localhost", &format!("/debug/{name}"), &[]).await?;
     ensure!(reply.status == 200, "{name}: {reply:?}");

@@ -19,7 +19,6 @@ const TIMEOUT: Duration = Duration::from_secs(75);
 /// Frames that are sent at most.
 const MAX_FRAMES: u32 = 200_000;
 
-/// One frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut frame = vec![length[1], length[2], length[3], kind, flags];

@@ -181,7 +181,6 @@ struct Echo {
 }
 
 impl Echo {
-    /// Starts one on a port.
     async fn start(server: &Server, programs: &Path, pod: &str, ip: &str, port: u16) -> Result<Self> {
         let agent = Agent::start(server, pod, "echo", ip).await?;
         let args = ["-xds_creds".to_owned(), format!("-port={port}")];

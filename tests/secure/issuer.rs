@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 /// The name of the issuer.
 const NAME: &str = "https://issuer.example";
 
-/// An issuer with its key.
 #[derive(Clone)]
 pub(crate) struct Issuer(Arc<KeyPair>);
 

@@ -17,7 +17,6 @@ use crate::workload_sds::{self, Workload};
 
 /// The address of the pod of `web`.
 const POD: &str = "127.0.30.1";
-/// The port of its sidecar.
 const SIDECAR_PORT: u16 = 18_443;
 
 /// A service behind a sidecar that takes mTLS alone, and a gateway in front.

@@ -25,7 +25,6 @@ const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 /// How long anything may take on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The key of a secret.
 fn key(secret: &Secret) -> String {
     let Some(secret::Type::TlsCertificate(pair)) = &secret.r#type else { return String::new() };
     format!("{:?}", pair.private_key)

@@ -35,7 +35,6 @@ const BUNDLE: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/isti
 /// The sender of all requests.
 const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
 
-/// A request for a URI.
 fn request(uri: &str) -> Result<String> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();

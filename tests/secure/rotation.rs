@@ -189,7 +189,6 @@ struct Late {
 }
 
 impl Late {
-    /// Connects it.
     async fn connect(server: &Server) -> Result<Self> {
         let (late, requests) = tokio::sync::mpsc::channel(1);
         let id = "router~10.0.0.9~late-1.shop~shop.svc.cluster.local".to_owned();

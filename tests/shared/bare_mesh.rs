@@ -4,7 +4,6 @@ use navarch::api::names::{ClusterId, TrustDomain};
 use navarch::security::authenticate::{MeshSnapshot, SnapshotProvider};
 use navarch::store::Objects;
 
-/// The mesh.
 #[derive(Debug)]
 pub(crate) struct Mesh;
 

@@ -25,7 +25,6 @@ struct Replica {
 }
 
 impl Replica {
-    /// Starts a replica.
     async fn start(deployed: &Deployed, name: &str, revision: &str, default_revision: watch::Receiver<String>) -> Self {
         let candidate =
             Candidate { identity: name.to_owned(), revision: revision.to_owned(), location: Location::Local };

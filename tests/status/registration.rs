@@ -33,7 +33,6 @@ struct Replica {
 }
 
 impl Replica {
-    /// Starts one.
     async fn start(deployed: &Deployed, name: &str) -> Self {
         Self::start_with(deployed, name, "3s", "30m").await
     }

@@ -16,7 +16,6 @@ fn path(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/configmaps/istio-ca-root-cert")
 }
 
-/// The roots in a namespace.
 async fn roots(deployed: &Deployed, namespace: &str) -> Value {
     deployed.get(&path(namespace)).await["data"]["root-cert.pem"].clone()
 }

@@ -19,7 +19,6 @@ async fn leader(deployed: &Deployed, lock: &str) -> Value {
     record["holderIdentity"].clone()
 }
 
-/// The roots in a namespace.
 async fn roots(deployed: &Deployed, namespace: &str) -> Value {
     let path = format!("/api/v1/namespaces/{namespace}/configmaps/istio-ca-root-cert");
     deployed.get(&path).await["data"]["root-cert.pem"].clone()

@@ -16,7 +16,6 @@ use crate::rbac::{self, Request, TestRequest};
 /// The names of the mesh's trust domain: one is as good as the other.
 const OWN_DOMAINS: [&str; 2] = ["cluster.local", "old.local"];
 
-/// A policy.
 #[derive(Clone, Debug)]
 struct Policy {
     namespace: &'static str,
@@ -58,7 +57,6 @@ fn path_fits(pattern: &str, path: &str) -> bool {
     }
 }
 
-/// An address, by an address or a block.
 fn ip_fits(block: &str, address: IpAddr) -> bool {
     let Some((base, length)) = block.split_once('/') else { return block.parse::<IpAddr>().unwrap() == address };
     let length: usize = length.parse().unwrap();

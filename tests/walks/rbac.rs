@@ -45,7 +45,6 @@ pub(crate) struct TestRequest {
     pub(crate) http: Option<Request>,
 }
 
-/// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
@@ -80,7 +79,6 @@ pub(crate) fn of_chain(chain: &FilterChain) -> (Vec<Rbac>, bool) {
     (rules, http)
 }
 
-/// The filter chains of a listener for a port.
 pub(crate) fn chains_of_port(listener: &Listener, port: u32) -> Vec<&FilterChain> {
     let has_port = |chain: &&FilterChain| {
         let found = chain.filter_chain_match.as_ref().and_then(|found| found.destination_port);
@@ -212,7 +210,6 @@ fn text(matcher: &StringMatcher, found: &str) -> bool {
     }
 }
 
-/// An address in a range.
 fn in_range(range: &CidrRange, address: IpAddr) -> bool {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, true),

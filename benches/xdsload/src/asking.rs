@@ -5,12 +5,10 @@ use crate::names::Id;
 /// What one resource asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Asks {
-    /// Nothing.
     #[default]
     Nothing,
     /// One name, as nearly all do.
     One(Id),
-    /// Several.
     Several(Box<[Id]>),
 }
 

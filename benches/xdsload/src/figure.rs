@@ -9,7 +9,6 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// One figure.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
     /// What was measured.

@@ -47,7 +47,6 @@ pub(crate) struct Session {
 /// Where in the server's frames one is.
 #[derive(Debug)]
 enum Reading {
-    /// In a head.
     Head {
         /// What came of it.
         bytes: [u8; HEAD],
@@ -61,7 +60,6 @@ enum Reading {
         /// Whether the stream ends with them.
         ends: bool,
     },
-    /// In content.
     Content {
         /// Bytes of it that have not come.
         left: usize,

@@ -22,7 +22,6 @@ pub(crate) struct Names(RwLock<Texts>);
 pub(crate) struct Texts {
     /// Names by kind.
     names: [Table; 5],
-    /// Versions.
     versions: Table,
 }
 

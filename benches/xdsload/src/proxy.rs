@@ -49,7 +49,6 @@ pub(crate) struct Shared {
     pub(crate) phase: watch::Receiver<Phase>,
 }
 
-/// One proxy.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     /// What it shares with the others.

@@ -52,7 +52,6 @@ pub(crate) struct Connected {
 /// A change was made.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Changed {
-    /// What changed.
     pub(crate) what: What,
     /// When each proxy had it.
     pub(crate) times: Spread,
@@ -67,7 +66,6 @@ pub(crate) struct Changed {
 pub(crate) struct Report {
     pub(crate) size: Size,
     pub(crate) protocol: Protocol,
-    /// Proxies.
     pub(crate) proxies: usize,
     /// The server before anybody connected.
     pub(crate) before: Option<Usage>,
@@ -117,7 +115,6 @@ fn middle(mut numbers: Vec<f64>) -> (f64, f64, f64) {
 }
 
 impl Changed {
-    /// In a line.
     pub(crate) fn line(&self) -> String {
         let Spread { count, p50, last, .. } = self.times;
         let (cpu, mb, responses) = (cpu(self.cpu_seconds), megabytes(&self.counts), responses(&self.counts));

@@ -15,7 +15,6 @@ use crate::kind::Kind;
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Counters {
-    /// Responses.
     responses: AtomicU64,
     /// Resources in them.
     resources: AtomicU64,
@@ -28,7 +27,6 @@ struct Counters {
 /// Counters of one kind at one moment, or what came between two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Count {
-    /// Responses.
     pub(crate) responses: u64,
     /// Resources in them.
     pub(crate) resources: u64,

@@ -9,7 +9,6 @@ use crate::peek;
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
-    /// A number.
     Number(u64),
     /// A text or a message.
     Bytes(&'a [u8]),

@@ -22,7 +22,7 @@ use super::node::{AddressMode, Addresses, Node};
 use super::settings::Settings;
 use navarch_api::mesh::ProxyConfig;
 
-/// The inputs of the bootstrap.
+/// What [`bootstrap`] and [`render`] turn into Envoy's static configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct BootstrapInput<'a> {
     /// The proxy's identity and metadata.
@@ -59,9 +59,9 @@ pub enum BootstrapError {
 /// A file that must exist before Envoy starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequiredFile {
-    /// The path of the file.
+    /// Below `configPath` of the proxy config, such as `etc/istio/proxy/lightstep_access_token.txt`.
     pub path: String,
-    /// The content of the file.
+    /// Written as it is: the access token for Lightstep.
     pub content: String,
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// The file with the labels.
+/// Where the injector mounts `metadata.labels` of the pod, relative to the agent's working directory.
 pub const LABELS_FILE: &str = "./etc/istio/pod/labels";
-/// The file with the annotations.
+/// Where the injector mounts `metadata.annotations` of the pod, relative to the agent's working directory.
 pub const ANNOTATIONS_FILE: &str = "./etc/istio/pod/annotations";
 
 /// Parses lines of `key="quoted value"`; lines without a `=` are ignored. `None` if a value is badly quoted.

@@ -25,7 +25,7 @@ pub struct Flag {
 pub enum FlagValue {
     /// Any text.
     Text,
-    /// A boolean.
+    /// A boolean: `--name` alone is `true`, any other value must follow after `=`.
     Switch,
 }
 
@@ -52,7 +52,7 @@ pub struct CommandLine {
 /// Errors of parsing a command line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
-    /// The flag is unknown.
+    /// No declared flag has this name or letter. Written with its dashes and without a value, such as `--other`.
     #[error("unknown flag: {0}")]
     Unknown(String),
     /// The value of a flag is missing.
@@ -61,9 +61,9 @@ pub enum FlagError {
     /// The value has the wrong type.
     #[error("--{flag}={value:?} is not a valid {expected}")]
     Value {
-        /// The flag.
+        /// The declared name, without dashes.
         flag: &'static str,
-        /// Its value.
+        /// As written, before it was parsed.
         value: String,
         /// The expected type.
         expected: &'static str,

@@ -22,7 +22,6 @@ pub struct HealthConfig {
     pub proxy: Option<SocketAddr>,
 }
 
-/// Thresholds of a probe.
 #[derive(Clone, Debug)]
 struct ProbeThresholds {
     /// Consecutive successes that make it ready.

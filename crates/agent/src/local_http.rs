@@ -18,13 +18,13 @@ pub struct LocalRequest {
     pub method: Method,
     /// The host to connect to.
     pub host: String,
-    /// The port.
+    /// TCP port to connect to, which the `Host` header contains, too.
     pub port: u16,
     /// Path and query.
     pub path: String,
     /// Further headers.
     pub headers: HeaderMap,
-    /// The body.
+    /// Empty in [`get`](Self::get) and [`post`](Self::post).
     pub body: Bytes,
     /// Timeout of the whole request.
     pub timeout: Duration,
@@ -35,11 +35,11 @@ pub struct LocalRequest {
 /// An HTTP response.
 #[derive(Clone, Debug)]
 pub struct LocalResponse {
-    /// The status.
+    /// Any status, also of an error or a redirect: neither makes [`send`](LocalRequest::send) fail.
     pub status: StatusCode,
-    /// The headers.
+    /// As received, such as `Location` of a redirect.
     pub headers: HeaderMap,
-    /// The body.
+    /// Complete and not decompressed, at most [`limit`](LocalRequest::limit) bytes.
     pub body: Bytes,
 }
 

@@ -118,9 +118,9 @@ struct ResourceLabel {
 /// The target of a failed scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScrapeTarget {
-    /// Envoy.
+    /// Envoy's `/stats/prometheus`; label `type="envoy"`.
     Envoy,
-    /// The application.
+    /// A port and path of `ISTIO_PROMETHEUS_ANNOTATIONS`; label `type="application"`.
     Application,
     /// The agent itself, and with it all targets.
     Agent,
@@ -166,7 +166,7 @@ impl AgentMetrics {
         }
     }
 
-    /// Registers all metrics.
+    /// Adds the metrics to `registry` with the prefix `istio_agent_`. Clones of `self` update the registered values.
     pub fn register(&self, registry: &mut Registry) {
         let m = self.clone();
         let registry = registry.sub_registry_with_prefix("istio_agent");
@@ -297,7 +297,6 @@ impl AgentMetrics {
         self.certificates.get_or_create(&ResourceLabel { resource_name: WORKLOAD }).set(left);
     }
 
-    /// Counts a DNS query.
     pub(crate) fn count_dns_query(&self) {
         self.dns_requests.inc();
     }

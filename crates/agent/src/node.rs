@@ -31,9 +31,9 @@ pub struct Node {
 /// A locality, from region to subzone; unknown parts are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Locality {
-    /// The region.
+    /// Such as `us-east1`; `region` of Envoy's `Locality`.
     pub region: String,
-    /// The zone.
+    /// The part of the region, such as `us-east1-b`; `zone` of Envoy's `Locality`.
     pub zone: String,
     /// The subzone.
     pub sub_zone: String,

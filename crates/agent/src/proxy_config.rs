@@ -31,9 +31,9 @@ pub enum ProxyConfigError {
     /// A source cannot be parsed.
     #[error("failed to parse the {place}: {reason}")]
     Text {
-        /// The source.
+        /// Such as `mesh config` or `variable PROXY_CONFIG`.
         place: &'static str,
-        /// The error.
+        /// The parser's message, with the field if it is known.
         reason: String,
     },
     /// A setting is invalid.

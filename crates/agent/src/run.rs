@@ -47,7 +47,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 pub struct Environment {
     /// The command prefix that starts a program which is killed with the agent.
     pub launcher: Vec<String>,
-    /// The clock.
+    /// Decides when certificates are renewed and when unused Wasm modules are removed.
     pub clock: Clock,
 }
 

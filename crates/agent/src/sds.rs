@@ -34,7 +34,6 @@ pub struct SdsConfig {
     pub hardware: Option<PrivateKeyProvider>,
 }
 
-/// The service.
 #[derive(Clone, Debug)]
 struct Sds {
     /// The secrets to serve.

@@ -34,11 +34,11 @@ pub struct CaConfig {
 pub struct NamesConfig {
     /// Listen addresses and resolvers of the DNS server.
     pub server: DnsConfig,
-    /// The name table.
+    /// Namespace and domains by which short names are completed.
     pub table: TableConfig,
 }
 
-/// Configuration of all services.
+/// What [`start`] needs; a service that is `None` does not run.
 #[derive(Clone, Debug)]
 pub struct ServicesConfig {
     /// The workload's secrets.
@@ -65,7 +65,7 @@ pub struct ServicesConfig {
     pub modules: Option<ModulesConfig>,
     /// Whether applications use xDS themselves instead of Envoy (`DISABLE_ENVOY`).
     pub without_envoy: bool,
-    /// Metrics of all services.
+    /// Updated by all services; clones share the values that `/stats/prometheus` shows.
     pub metrics: AgentMetrics,
 }
 

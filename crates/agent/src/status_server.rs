@@ -73,7 +73,7 @@ pub struct StatusConfig {
     pub mesh_metrics: Option<MeshMetrics>,
     /// Counter of failed scrapes.
     pub work: AgentMetrics,
-    /// Orders for Envoy.
+    /// Receives `Quit` for `/quitquitquit` and `Drain` for `/drain`.
     pub orders: mpsc::Sender<EnvoyCommand>,
     /// Counter of rejected clients.
     pub rejections: Rejections,
@@ -121,7 +121,6 @@ fn router(config: StatusConfig) -> Router {
         .with_state(Arc::new(Shared { config, readiness, scrapes: Budget::new(MAX_SCRAPE_BYTES) }))
 }
 
-/// A plain text response.
 fn plain(status: StatusCode, text: &str) -> Response {
     (status, text.to_owned()).into_response()
 }

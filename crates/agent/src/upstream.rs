@@ -18,7 +18,6 @@ use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::grpc_target::{GrpcTarget, Io};
 use navarch_pki::pem::{self, PemError};
 
-/// Connect timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a token. Tokens of Kubernetes have about 1 KiB.
 const MAX_TOKEN: u64 = 16 << 10;
@@ -39,16 +38,16 @@ pub enum Roots {
 pub struct KeyFiles {
     /// The chain, leaf first.
     pub chain: PathBuf,
-    /// The key.
+    /// The private key of the leaf. If either file is missing, no client certificate is presented.
     pub key: PathBuf,
 }
 
-/// The transport.
+/// How connections to the control plane and the CA are secured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Plain text.
     Plain,
-    /// TLS.
+    /// TLS 1.2 or 1.3 with ALPN `h2`; the server certificate is always verified.
     Tls {
         /// The roots that verify the server certificate.
         roots: Roots,
@@ -87,7 +86,7 @@ pub enum UpstreamError {
     /// Reading a file failed.
     #[error("failed to read {path}")]
     File {
-        /// The file.
+        /// As configured, relative to the working directory if it is not absolute.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -104,9 +103,9 @@ pub enum UpstreamError {
     /// Connecting failed, or the server certificate is invalid.
     #[error("failed to connect to {address}")]
     Connect {
-        /// The address.
+        /// `host:port`, as configured.
         address: String,
-        /// The error.
+        /// Of TCP, of TLS, or the timeout after five seconds.
         source: tonic::transport::Error,
     },
 }
@@ -118,7 +117,7 @@ impl Upstream {
         Self(Arc::new(config))
     }
 
-    /// The address.
+    /// `host:port` as configured, for logs and error messages.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.0.address

@@ -32,14 +32,14 @@ use own::OwnAddresses;
 pub enum WaypointAddress {
     /// By a host of a namespace.
     Host(ServiceKey),
-    /// By an address in a network.
+    /// By a network and an address in that network, as in ztunnel's `GatewayAddress`.
     Ip(NetworkId, IpAddr),
 }
 
 /// A waypoint of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Its address.
+    /// A waypoint proxy serves what is bound to one of its own hosts and addresses, so both sides must be equal.
     pub address: WaypointAddress,
     /// Its HBONE port.
     pub port: u16,

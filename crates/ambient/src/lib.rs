@@ -137,7 +137,6 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
     }
 }
 
-/// The address resource of a name.
 fn address(name: &ResourceName, view: &View<'_>) -> Option<Address> {
     let mesh = view.get(&mesh::MeshFacts);
     let name = AddressName::parse(name.as_str(), &mesh.cluster)?;

@@ -151,7 +151,6 @@ pub(crate) fn workloads_in(cluster_ref: &ClusterRef, object: &ObjectRef, view: &
     found.into_iter().map(|name| name_in_cluster(cluster_ref, name)).collect()
 }
 
-/// The endpoints of a ServiceEntry.
 pub(crate) fn endpoints_of(entry: &ServiceEntry, name: &NamespacedName) -> Vec<AddressName> {
     let of = |address: &String| AddressName::Endpoint { entry: name.clone(), address: address.as_str().into() };
     match entry.has_implicit_endpoints() {
@@ -189,7 +188,6 @@ fn service_at(address: &NetworkAddress, view: &View<'_>) -> Option<Arc<ServiceFa
     (*view.get(&FactsOf(remote))).clone()
 }
 
-/// The key of the service at an address of a network.
 pub(crate) fn service_key_at(address: IpAddr, network: &NetworkId, view: &View<'_>) -> Option<ServiceKey> {
     service_at(&NetworkAddress { network: network.clone(), address }, view).map(|service| service.key.clone())
 }

@@ -66,7 +66,6 @@ pub(crate) fn at(text: &str, view: &View<'_>) -> Vec<ResourceName> {
     names
 }
 
-/// The workload of a resource name.
 pub(crate) fn peer(name: &ResourceName, view: &View<'_>) -> Option<Workload> {
     let mesh = view.get(&MeshFacts);
     let parsed = AddressName::parse(name.as_str(), &mesh.cluster)?;

@@ -202,7 +202,6 @@ fn ports_of_service(service: &Object<Service>) -> Vec<PortFacts> {
     ports.iter().map(port).collect()
 }
 
-/// The ports of a ServiceEntry.
 fn ports_of_entry(entry: &ServiceEntry) -> Vec<PortFacts> {
     let port = |port: &navarch_api::istio::ServicePort| {
         let named = entry.ports.iter().rfind(|other| other.number == port.number).unwrap_or(port);

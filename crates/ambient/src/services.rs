@@ -56,7 +56,6 @@ pub(super) fn service(key: &ServiceKey, view: &View<'_>) -> Option<Service> {
     Some(service)
 }
 
-/// A Service of a cluster.
 fn of_kubernetes(key: &ServiceKey, cluster_ref: &ClusterRef, object: &Object<Declared>, view: &View<'_>) -> Service {
     let (meta, spec) = (&object.meta, &object.spec);
     let mesh = view.get(&MeshFacts);

@@ -18,7 +18,6 @@ use crate::networks::{are_joined, network_of};
 /// A cluster whose individual workloads are sent to ztunnel.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Site {
-    /// The cluster.
     pub(crate) cluster_ref: ClusterRef,
     pub(crate) cluster: ClusterId,
     /// The network of the cluster; empty in a mesh with a single network.
@@ -41,7 +40,6 @@ pub(crate) fn site_clusters(view: &View<'_>) -> Vec<ClusterRef> {
     [ClusterRef::Config].into_iter().chain(near.iter().cloned().map(ClusterRef::Remote)).collect()
 }
 
-/// The remote sites.
 pub(crate) fn remote_sites(view: &View<'_>) -> Arc<Vec<ClusterId>> {
     if are_joined(view) { view.get(&RemoteSites) } else { Arc::default() }
 }

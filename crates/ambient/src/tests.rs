@@ -71,7 +71,6 @@ impl Mesh {
         self.change(objects(yaml))
     }
 
-    /// A ztunnel on a node.
     fn ztunnel(&mut self, node: &str) -> ProxyId {
         let metadata = json!({ "NODE_NAME": node, "INSTANCE_IPS": "10.0.9.1" });
         let id = "ztunnel~10.0.9.1~ztunnel-1.istio-system~istio-system.svc.cluster.local";

@@ -230,7 +230,6 @@ fn parse_labels(labels: &Labels, namespace: &Namespace) -> WaypointLabel {
     }
 }
 
-/// The labels of a namespace of a cluster.
 fn labels_of_namespace<'a>(cluster_ref: &ClusterRef, namespace: &Namespace, view: &'a View<'_>) -> Option<&'a Labels> {
     match cluster_ref {
         ClusterRef::Config => view.namespace_labels(namespace),

@@ -39,7 +39,6 @@ pub(super) fn gateway_by_host(namespace: &Namespace, host: &str, port: u16) -> G
     GatewayAddress { destination: Some(Destination::Hostname(hostname)), hbone_mtls_port: u32::from(port) }
 }
 
-/// The address of a gateway with an IP address.
 pub(super) fn gateway_by_ip(address: IpAddr, network: &NetworkId, port: u16) -> GatewayAddress {
     let destination = Some(Destination::Address(network_address(address, network)));
     GatewayAddress { destination, hbone_mtls_port: u32::from(port) }

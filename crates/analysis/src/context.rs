@@ -16,7 +16,7 @@ use crate::resource::{Content, Key, Resource, Spec, Texts};
 /// The settings of the mesh.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mesh {
-    /// Mesh config.
+    /// `meshConfig` over Istio's defaults; by default these defaults alone.
     pub config: MeshConfig,
     /// `meshNetworks`.
     pub networks: MeshNetworks,

@@ -23,7 +23,6 @@ pub(crate) const AMBIENT: &str = "ambient";
 /// The annotation of pods that ztunnel captures.
 const REDIRECTION: &str = "ambient.istio.io/redirection";
 
-/// All containers of a pod.
 pub(crate) fn containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
     spec.containers.iter().chain(spec.init_containers.iter().flatten())
 }

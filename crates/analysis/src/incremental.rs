@@ -19,7 +19,6 @@ pub struct Incremental {
 #[derive(Debug, Default)]
 struct Run {
     messages: Vec<Message>,
-    /// The kinds that it reads.
     read: BTreeSet<Kind>,
 }
 

@@ -20,7 +20,6 @@ pub(crate) fn first_key(selector: &Texts) -> &str {
     selector.keys().next().map_or("", String::as_str)
 }
 
-/// The selector of a Service.
 pub(crate) fn selector_of(service: &Service) -> Option<&Texts> {
     service.spec.as_ref()?.selector.as_ref()
 }

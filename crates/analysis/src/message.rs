@@ -15,7 +15,7 @@ pub const EXPLANATIONS: &str = "https://istio.io/v1.32/docs/reference/config/ana
 /// A finding.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// The type of the message.
+    /// Has the code, such as `IST0101`, and the severity; its template with parameters is `text`.
     pub kind: &'static MessageType,
     /// The object.
     pub resource: Arc<Resource>,

@@ -302,7 +302,6 @@ fn content(kind: Kind, value: &Value) -> Result<Content, String> {
     })
 }
 
-/// A map of texts in metadata.
 fn texts(metadata: &Map<String, Value>, field: &str) -> Texts {
     let members = metadata.get(field).and_then(Value::as_object).into_iter().flatten();
     members.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()

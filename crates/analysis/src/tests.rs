@@ -38,7 +38,6 @@ impl Case {
         files.map(read).collect()
     }
 
-    /// The lines with a mark.
     fn lines(&self, mark: &str) -> Vec<&str> {
         self.text.lines().filter_map(|line| line.strip_prefix(mark)).collect()
     }
@@ -223,7 +222,6 @@ fn kinds_are_called_in_urls_as_their_definitions_have_it() {
     }
 }
 
-/// Objects of a cluster.
 fn of_cluster(objects: &[Value]) -> Context {
     let mut reader = Reader::default();
     for object in objects {

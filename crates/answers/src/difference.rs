@@ -79,7 +79,7 @@ impl CollectionDiff {
     }
 }
 
-/// The action of a resource.
+/// `Added` without an old version, `Removed` without a new one, else `Changed`: equal versions are not passed.
 #[must_use]
 pub fn action(old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>>) -> Action {
     match (old, new) {
@@ -179,7 +179,6 @@ pub fn unified(kind: ResourceType, [old, new]: &[Bytes; 2], lines: usize) -> Str
     shown.iter().map(|line| format!("{line}\n")).chain([more]).collect()
 }
 
-/// A value as YAML.
 fn yaml(value: &Value) -> String {
     serde_saphyr::to_string(value).unwrap_or_else(|error| format!("{error}\n"))
 }

@@ -42,7 +42,7 @@ pub struct Health {
     pub configuration: String,
 }
 
-/// A finding.
+/// What one check of `navarch doctor` has found, and the command that leads on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The severity.
@@ -67,7 +67,7 @@ pub enum Level {
 }
 
 impl Finding {
-    /// A finding of a check.
+    /// `docs` becomes the section of `check` in `docs/doctor.md`.
     #[must_use]
     pub fn of(check: Check, level: Level, what: String, next: &str) -> Self {
         Self { level, what, next: next.to_owned(), docs: check.docs() }

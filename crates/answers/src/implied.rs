@@ -80,7 +80,6 @@ pub fn ambient(context: &PushContext, pod: &NamespacedName) -> Option<Proxy> {
     of_pod(pod, context)
 }
 
-/// The proxy of a WorkloadEntry.
 fn of_entry(entry: &Object<WorkloadEntry>, context: &PushContext) -> Option<Proxy> {
     let ip = entry.spec.address.parse().ok()?;
     let of_spec = entry.spec.labels.iter().map(|(key, value)| (key.clone(), json!(value)));

@@ -40,7 +40,6 @@ const MAX_NAMES: usize = 8;
 struct GatewayEntryPort {
     /// The port that the client connects to.
     port: u16,
-    /// The port that the gateway listens on.
     listens: u16,
     /// The Service that maps the one to the other, if any.
     service: Option<String>,
@@ -269,7 +268,6 @@ fn peer_at(chain: &FilterChain, answer: &mut WhyNot) -> Peer<'static> {
     Peer::Nobody
 }
 
-/// Adds the step for the port.
 fn add_port_step(answer: &mut WhyNot, entry_port: &GatewayEntryPort, connection: &Connection, walk: &Walk) {
     if let Some(service) = entry_port.service.as_ref().filter(|_| entry_port.port != entry_port.listens) {
         answer
@@ -297,7 +295,6 @@ fn listening(entry_ports: &[GatewayEntryPort]) -> String {
     }
 }
 
-/// The servers of the Gateways of a proxy at a port, with their hosts.
 fn claims(context: &PushContext, proxy: &Proxy, entry_port: &GatewayEntryPort) -> Vec<ServerHosts> {
     let is_requested = |port: u32| port == u32::from(entry_port.port) || port == u32::from(entry_port.listens);
     let of_namespace =

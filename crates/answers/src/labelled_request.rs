@@ -44,7 +44,6 @@ pub(super) struct LabelledRequest {
     pub(super) is_own: bool,
 }
 
-/// The input for one proxy.
 pub(super) struct ProxyInput<'a> {
     pub(super) client: &'a Client,
     /// Its changed resources by type.
@@ -240,7 +239,6 @@ impl ProxyInput<'_> {
         Some((found.key.hostname.to_string(), port.parse().ok()?))
     }
 
-    /// Requests at a gateway.
     fn of_gateway(&self) -> Vec<LabelledRequest> {
         let mut questions = Vec::new();
         let mut hosts: BTreeSet<(String, String)> = BTreeSet::new();
@@ -287,7 +285,6 @@ impl ProxyInput<'_> {
         questions
     }
 
-    /// Requests for one domain at one filter chain of a gateway.
     fn at_gateway(&self, chain: &FilterChain, (routes, domain): (&str, &str), port: u16) -> Vec<LabelledRequest> {
         let domain = domain.rsplit_once(':').map_or(domain, |(domain, _)| domain);
         let host = domain.replacen('*', if domain == "*" { "any.example" } else { "any" }, 1);

@@ -98,7 +98,6 @@ fn policy(object: &AnyObject) -> Vec<ObjectPart> {
     }
 }
 
-/// The parts of an object of the Gateway API.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the others have no lists, or are not read individually")]
 fn gateway_api(object: &AnyObject) -> Vec<ObjectPart> {
     match object {

@@ -32,7 +32,7 @@ pub struct Form {
     pub r#type: String,
     /// A digest of its name and its versions before and after: equal at every control plane.
     pub digest: String,
-    /// The action.
+    /// `Added`, `Changed` or `Removed`: only resources that differ have forms.
     pub action: Action,
     /// The number of proxies.
     pub proxies: usize,

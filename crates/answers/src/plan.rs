@@ -90,7 +90,7 @@ pub struct ResourcePlan {
     pub r#type: String,
     /// Resource name, as Envoy subscribes to it.
     pub name: String,
-    /// The action.
+    /// `Added`, `Changed` or `Removed`: resources that stay equal are not listed.
     pub action: Action,
     /// The number of proxies.
     pub proxies: usize,
@@ -107,7 +107,7 @@ pub struct Refused {
     pub name: String,
     /// The number of proxies that would get it.
     pub proxies: usize,
-    /// The reason.
+    /// A violated rule of the `.proto` file, an invalid script or expression, a duplicate domain or filter chain.
     pub reason: String,
 }
 
@@ -139,7 +139,6 @@ pub fn plan_of(mirror: &mut Mirror, change: Change) -> Plan {
     plan_proposal(mirror, ParsedProposal { changes: vec![change], ..ParsedProposal::default() }, &mut |_| ()).whole()
 }
 
-/// The plan of a parsed proposal.
 fn plan_proposal(mirror: &mut Mirror, mut read: ParsedProposal, done: &mut dyn FnMut(&'static str)) -> PlanPart {
     let (context, before) = (mirror.context(), all_resources(mirror));
     let remarks: BTreeSet<Arc<str>> = mirror.remarks().into_iter().map(|remark| remark.text).collect();

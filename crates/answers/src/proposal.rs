@@ -46,7 +46,7 @@ pub struct ObjectPlan {
     pub place: String,
     /// `Kind namespace/name`, as far as known.
     pub object: String,
-    /// The action.
+    /// What applying the proposal does with the object; `Refused` exactly if `errors` is not empty.
     pub action: Action,
     /// Validation errors.
     pub errors: Vec<String>,
@@ -58,13 +58,13 @@ pub struct ObjectPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Added.
+    /// No object of this name is in the cluster, or the proxy does not have the resource yet.
     Added,
-    /// Changed.
+    /// The cluster has the object, or the proxy the resource, with other content.
     Changed,
-    /// Removed.
+    /// `--remove` names the object and it exists, or the proxy would lose the resource.
     Removed,
-    /// Unchanged.
+    /// Applying has no effect: the content is equal, or the object to remove does not exist.
     Unchanged,
     /// Rejected as invalid.
     Refused,

@@ -19,7 +19,7 @@ use navarch_push::resource::{Collection, Resource, ResourceType};
 use navarch_walk::{Connection, Outcome, Resources, Routes, Upstream, Walk};
 use prost::Message;
 
-/// The resources of a proxy by type.
+/// The collection of each xDS type that a proxy has; types that it does not subscribe to are missing.
 pub type ProxyResources = BTreeMap<ResourceType, Arc<Collection>>;
 
 /// A proxy's resources, decoded as far as walks need them.
@@ -105,7 +105,7 @@ impl<'a> Walkable<'a> {
     }
 }
 
-/// A resource of a proxy.
+/// `None` if the proxy has no collection of the type, or none of its resources has the name.
 #[must_use]
 pub fn find<'a>(had: &'a ProxyResources, kind: ResourceType, name: &str) -> Option<&'a Arc<Resource>> {
     had.get(&kind)?.resources.find(&ResourceName::new(name))

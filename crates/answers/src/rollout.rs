@@ -25,7 +25,7 @@ pub struct Rollout {
     pub generation: i64,
     /// The generation that the other proxies have; `None` if the object is new.
     pub before: Option<i64>,
-    /// Its state.
+    /// A rollout that is complete has no state: it is no longer listed.
     pub state: RolloutState,
     /// The stage, from 1; 0 before the first and after a stop.
     pub stage: usize,
@@ -43,7 +43,7 @@ pub struct Rollout {
     pub reason: String,
 }
 
-/// The state of a rollout.
+/// Whether a rollout advances by itself, waits for an operator, or was stopped. In JSON as lower-case words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RolloutState {

@@ -37,12 +37,12 @@ pub struct Request {
     pub claims: Option<Claims>,
 }
 
-/// A proxy and the resources that it has acknowledged.
+/// A proxy and the resources that it was sent last, without those that it rejected.
 #[derive(Clone, Debug)]
 pub struct ProxySnapshot {
-    /// The proxy.
+    /// The node message of its stream: type, addresses, namespace, labels and other metadata.
     pub proxy: std::sync::Arc<Proxy>,
-    /// The acknowledged resources.
+    /// By type; a type is missing if the proxy has not subscribed to it.
     pub had: ProxyResources,
 }
 
@@ -60,9 +60,9 @@ pub enum Origin {
 pub struct Others<'a> {
     /// Finds the proxy at an address.
     pub at: &'a dyn Fn(IpAddr) -> Option<ProxySnapshot>,
-    /// All waypoints.
+    /// The proxies of type `waypoint` that are connected to this control plane.
     pub waypoints: &'a dyn Fn() -> Vec<ProxySnapshot>,
-    /// All ztunnels.
+    /// The proxies of type `ztunnel` that are connected; they have the workloads and policies of ambient mode.
     pub ztunnels: &'a dyn Fn() -> Vec<ProxySnapshot>,
 }
 

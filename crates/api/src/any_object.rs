@@ -33,7 +33,7 @@ macro_rules! kinds {
         }
 
         impl AnyObject {
-            /// Its kind.
+            /// The kind that the variant stands for, whatever API version the object was written in.
             #[must_use]
             pub fn kind(&self) -> Kind {
                 match self {

@@ -26,7 +26,7 @@ pub fn documents() -> Vec<Value> {
 /// A kind in the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinedKind {
-    /// The group.
+    /// With its domain, such as `networking.istio.io`.
     pub group: String,
     /// The version to read and write.
     pub version: &'static str,

@@ -46,7 +46,7 @@ pub struct Decoded {
     pub line: usize,
     /// The identity of the document's object, as far as it is known.
     pub subject: Subject,
-    /// The outcome.
+    /// The decoded object, or why there is none.
     pub outcome: Outcome,
 }
 
@@ -55,7 +55,7 @@ pub struct Decoded {
 pub enum Outcome {
     /// It was decoded.
     Read {
-        /// The object.
+        /// Its fields have the right types; whether their values are valid is checked separately.
         object: AnyObject,
         /// Paths of unknown fields, such as `spec.hots`, which are ignored.
         unknown_fields: Vec<String>,

@@ -12,7 +12,7 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// From a path and a reason.
+    /// `path` begins at the value that is checked; [`under`](Self::under) puts the parent's field before it.
     #[must_use]
     pub fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { path: path.into(), reason: reason.into() }

@@ -9,7 +9,6 @@ use super::hash::{KeyedMap, keyed_hash};
 /// found item, since another key can have the same hash.
 #[derive(Clone, Default)]
 pub struct HashIndex {
-    /// Entries by hash.
     entries: KeyedMap<u32, Entry>,
     /// The numbers of entries with several items, ascending.
     lists: Vec<Vec<u32>>,
@@ -46,7 +45,7 @@ impl fmt::Debug for HashIndex {
 pub struct KeyHash(u32);
 
 impl KeyHash {
-    /// The hash of a key.
+    /// Equal for equal keys within this process, different in another: the hash function has a random key.
     pub fn of(key: &(impl Hash + ?Sized)) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "half of the bits of a hash are still a hash")]
         let hash = keyed_hash(key) as u32;
@@ -130,7 +129,6 @@ impl HashIndex {
         self.entries.shrink_to(keys);
     }
 
-    /// The numbers of an entry.
     fn numbers<'a>(&'a self, entry: &'a Entry) -> &'a [u32] {
         match entry.list() {
             Some(at) => self.lists.get(at).expect("an entry with the list tag has a list"),

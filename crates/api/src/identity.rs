@@ -18,9 +18,9 @@ const MAX_BYTES: usize = 2048;
 pub struct Identity {
     /// The trust domain that issues the identity.
     pub trust_domain: TrustDomain,
-    /// The namespace.
+    /// Follows `/ns/` in the SPIFFE id: where the pod and its service account are.
     pub namespace: Namespace,
-    /// The service account.
+    /// Follows `/sa/` in the SPIFFE id: `default` if the pod names no other.
     pub service_account: ServiceAccount,
 }
 

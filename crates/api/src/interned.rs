@@ -18,7 +18,6 @@ struct Known<T> {
     limit: usize,
 }
 
-/// The first limit.
 const FIRST_LIMIT: usize = 64;
 
 impl<T> Default for Interned<T> {

@@ -74,7 +74,7 @@ pub enum Reporter {
     Waypoint,
 }
 
-/// A change to a metric.
+/// An override in a Telemetry, for one of Istio's metrics or for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetricChange {
     /// The metric's name without `istio_`; empty for all.

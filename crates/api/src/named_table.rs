@@ -9,7 +9,7 @@ use super::object::NamespacedName;
 
 /// An item with a name.
 pub trait HasName {
-    /// The name.
+    /// Unique in a [`NamedTable`], which finds the item by it.
     fn name(&self) -> &NamespacedName;
 }
 

@@ -43,7 +43,7 @@ pub struct ObjectMeta {
 pub struct ControllerRef {
     /// Its kind: `ReplicaSet`, `Job` and others.
     pub kind: Arc<str>,
-    /// Its name.
+    /// `name` of the owner reference, such as `reviews-7d4c8b9f5` of a ReplicaSet.
     pub name: Arc<str>,
 }
 
@@ -68,14 +68,14 @@ pub struct NamespacedName(Arc<NameParts>);
 pub struct NameParts {
     /// The namespace; empty for cluster-scoped kinds.
     pub namespace: Namespace,
-    /// The name.
+    /// `metadata.name`, unique among the objects of a kind in a namespace.
     pub name: Arc<str>,
 }
 
 /// Kind, namespace and name: the identity of an object in messages and provenance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
-    /// The kind.
+    /// Without an API version: an object is the same in all versions of its kind.
     pub kind: Kind,
     /// Namespace and name.
     pub name: NamespacedName,
@@ -321,7 +321,7 @@ impl HasTexts for ObjectMeta {
 }
 
 impl NamespacedName {
-    /// From namespace and name.
+    /// Copies the texts, which [`of`](Self::of) shares. `namespace` is empty for cluster-scoped kinds.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         Self::of(Namespace::new(namespace), Arc::from(name))

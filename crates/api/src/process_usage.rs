@@ -53,7 +53,7 @@ pub struct ProcessMetric {
     pub help: &'static str,
     /// The type.
     pub kind: ProcessMetricKind,
-    /// The value.
+    /// In the unit that `name` ends in: seconds, bytes, or a number of file descriptors.
     pub value: f64,
 }
 

@@ -8,7 +8,7 @@ const PORT: u16 = 53;
 /// The content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvConf {
-    /// The resolvers.
+    /// Addresses of `nameserver` lines in order, with port 53; lines without a valid address are skipped.
     pub resolvers: Vec<SocketAddr>,
     /// The search domains, in order, without dots at the ends.
     pub search: Vec<String>,

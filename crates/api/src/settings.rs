@@ -176,13 +176,13 @@ pub struct Settings {
     /// printed.
     #[serde(skip)]
     pub environment: Environment,
-    /// Settings for the Gateway API.
+    /// `PILOT_ENABLE_GATEWAY_API` and the other variables of the Gateway API.
     pub gateway_api: GatewayApiSettings,
     /// Settings for HBONE and waypoints.
     pub hbone: HboneSettings,
     /// Settings for several clusters.
     pub clusters: ClusterSettings,
-    /// Settings for rollouts.
+    /// `NAVARCH_ROLLOUT` and `NAVARCH_ROLLOUT_PAUSE`: for objects without rollout annotations of their own.
     pub rollouts: RolloutSettings,
 }
 
@@ -198,7 +198,7 @@ pub enum SecretReaders {
 /// A standard that restricts TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CompliancePolicy {
-    /// None.
+    /// The default: TLS is only restricted by mesh config and by objects.
     #[default]
     None,
     /// `fips-140-2`.

@@ -26,7 +26,6 @@ pub struct SharedTexts {
     ports: Recent<Arc<[ContainerPort]>>,
     /// The controllers of pods.
     controllers: Recent<Arc<ControllerRef>>,
-    /// The names of pods.
     pods: PodNames,
 }
 

@@ -9,7 +9,7 @@ use super::json_reader::{Mapping, read};
 /// A value of a type, and the unknown fields of its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Typed<T> {
-    /// The value.
+    /// Decoded from the known fields.
     pub value: T,
     /// Paths of unknown fields, in their order in the text.
     pub unknown_fields: Vec<String>,

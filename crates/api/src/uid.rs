@@ -20,7 +20,7 @@ enum Form {
 }
 
 impl Uid {
-    /// From its text.
+    /// Prints as `text` again. Equal only to the same text: upper and lower case differ.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(match uuid(text) {

@@ -99,9 +99,7 @@ pub struct AuthorizationFilters {
 /// The traffic that rules are evaluated on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transport {
-    /// A request.
     Http,
-    /// A connection.
     Tcp,
 }
 
@@ -192,7 +190,6 @@ fn rule_sets(
     sets
 }
 
-/// Empty rules of an action.
 fn empty_rules(action: AuthorizationAction) -> Rbac {
     let action = match action {
         AuthorizationAction::Allow => Action::Allow,
@@ -245,7 +242,6 @@ fn never() -> Policy {
     }
 }
 
-/// The HTTP RBAC filter.
 fn http_rbac(sets: RuleSets) -> HttpFilter {
     let prefix = tried_prefix(sets.tried.as_ref());
     let rbac = HttpRbac {

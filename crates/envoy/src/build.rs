@@ -11,7 +11,7 @@ use prost::Message;
 /// Maximum length of a Unix socket path: `sun_path` is null-terminated.
 pub const MAX_UNIX_PATH: usize = 107;
 
-/// Encodes a message.
+/// In the Protocol Buffers wire format, as the body of a resource, without an `Any` around it.
 #[must_use]
 pub fn encode(message: &impl Message) -> Bytes {
     Bytes::from(message.encode_to_vec())

@@ -107,7 +107,6 @@ pub(crate) fn destination_rules_of(view: &View<'_>, namespace: &Namespace) -> Ve
     all.into_values().collect()
 }
 
-/// All DestinationRules, by name.
 pub(crate) fn destination_rules(view: &View<'_>) -> ByName<DestinationRule> {
     let mut all = (*view.get(&ApiDestinationRules)).clone();
     all.extend(view.list_all::<DestinationRule>().map(|object| (object.meta.key(), object.clone())));

@@ -85,7 +85,6 @@ fn or_all(host: &str) -> &str {
     if host.is_empty() { "*" } else { host }
 }
 
-/// The name of the Gateway of an Ingress.
 fn gateway_name(ingress: &NamespacedName) -> String {
     format!("{}-{MARK}-{}", ingress.name, ingress.namespace)
 }
@@ -95,7 +94,6 @@ fn meta(namespace: &Namespace, name: String) -> ObjectMeta {
     ObjectMeta { key: NamespacedName::of(namespace.clone(), name.into()), ..ObjectMeta::default() }
 }
 
-/// The Gateway of an Ingress.
 fn gateway_of(ingress: &Object<Ingress>, settings: &Settings, view: &View<'_>) -> Object<Gateway> {
     let key = ingress.meta.key();
     let mut servers = Vec::new();

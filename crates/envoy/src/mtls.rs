@@ -65,7 +65,6 @@ pub struct NamespaceMtls {
     own: Option<Arc<NamespacePolicies>>,
 }
 
-/// The policies of a namespace.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct PoliciesOf(Namespace);
 
@@ -97,7 +96,7 @@ impl MtlsMode {
 }
 
 impl WorkloadMtls {
-    /// The mode of a port of the workload.
+    /// The mode of the workload's port `port`; `mode` if no policy has a mode for this port.
     #[must_use]
     pub fn on_port(&self, port: u16) -> MtlsMode {
         self.ports.get(&port).copied().unwrap_or(self.mode)

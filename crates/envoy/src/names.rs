@@ -47,9 +47,9 @@ pub struct VipCluster {
 /// The transport of a service port at a waypoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VipTransport {
-    /// HTTP.
+    /// `http` in names: the waypoint parses requests, so that HTTP routes and policies apply.
     Http,
-    /// TCP.
+    /// `tcp` in names: the waypoint forwards bytes.
     Tcp,
 }
 
@@ -74,18 +74,18 @@ pub enum ClusterName {
     ExternalSds,
     /// A port of a service at its waypoint.
     InboundVip(VipCluster),
-    /// A tunnel cluster.
+    /// One of the clusters with a fixed name that carry HBONE, or lead to an internal listener.
     Tunnel(TunnelCluster),
 }
 
-/// The tunnel clusters.
+/// The clusters by which a proxy terminates, opens and forwards HBONE tunnels. Their names are Istio's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TunnelCluster {
     /// For traffic from a terminated tunnel.
     Main,
     /// To the listener that originates tunnels.
     Encap,
-    /// Originates tunnels.
+    /// Opens tunnels to the waypoint in the endpoint's metadata, else to the address of the endpoint.
     Originate,
     /// To the inner of two tunnels.
     Inner,
@@ -96,10 +96,9 @@ pub enum TunnelCluster {
 }
 
 impl TunnelCluster {
-    /// All tunnel clusters.
     const ALL: [Self; 6] = [Self::Main, Self::Encap, Self::Originate, Self::Inner, Self::Outer, Self::Forward];
 
-    /// Its name.
+    /// As in Istio, such as `connect_originate`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -130,7 +129,7 @@ impl VipCluster {
         Self { port, transport, subset: String::new(), host: host.clone() }
     }
 
-    /// The cluster of a subset.
+    /// The same port, transport and host with this subset; an empty text means the whole service.
     #[must_use]
     pub fn with_subset(self, subset: &str) -> Self {
         Self { subset: subset.to_owned(), ..self }
@@ -157,7 +156,7 @@ impl VipCluster {
         Some(Self { port: port.parse().ok()?, transport, subset: subset.to_owned(), host: Hostname::new(host) })
     }
 
-    /// The resource name.
+    /// The text form, by which Envoy requests the cluster: `inbound-vip|80|http|web.shop.svc.cluster.local`.
     #[must_use]
     pub fn resource_name(&self) -> ResourceName {
         ResourceName::new(self.to_string())
@@ -190,7 +189,7 @@ impl OutboundCluster {
         Some(Self { port: port.parse().ok()?, subset: subset.to_owned(), host: Hostname::new(host) })
     }
 
-    /// The resource name.
+    /// The text form, by which Envoy requests cluster and endpoints: `outbound|80|v1|web.shop.svc.cluster.local`.
     #[must_use]
     pub fn resource_name(&self) -> ResourceName {
         ResourceName::new(self.to_string())

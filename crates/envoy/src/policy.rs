@@ -28,7 +28,7 @@ const WAYPOINT_CLASS: &str = "istio-waypoint";
 
 /// A kind that is attached to workloads by selector or by name.
 pub trait Policy: Stored {
-    /// The selector.
+    /// Labels of workloads; `None` means all workloads of the namespace, or of the mesh in the root namespace.
     fn selector(&self) -> Option<&PolicyWorkloadSelector>;
 
     /// Its target references; empty if the selector is used.
@@ -183,7 +183,7 @@ pub fn namespaces<T: Policy>(view: &View<'_>) -> Vec<Namespace> {
     root_has_some.then_some(root).into_iter().chain(own).collect()
 }
 
-/// The policies of a namespace, the oldest first.
+/// The policies of `namespace` by creation time, then by name. Proxies do not matter here: see [`attaches`].
 pub fn oldest_first<'a, T: Policy>(view: &'a View<'_>, namespace: &Namespace) -> Vec<&'a Arc<Object<T>>> {
     let mut objects: Vec<_> = view.list::<T>(namespace).collect();
     objects.sort_by(|a, b| by_age(&a.meta, &b.meta));

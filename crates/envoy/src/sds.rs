@@ -50,7 +50,7 @@ pub enum ExternalServer {
     Service {
         /// The cluster of the service.
         cluster: String,
-        /// Its host.
+        /// The host of the service, which Envoy sends as `:authority` of the gRPC stream.
         host: String,
     },
 }
@@ -73,7 +73,8 @@ pub fn file_secret(name: &str, own_server: bool) -> SdsSecretConfig {
     if own_server && !matches!(name, WORKLOAD | ROOT) { from_server(name, FILES_CLUSTER, "") } else { secret(name) }
 }
 
-/// A secret by the credential name in the configuration.
+/// The secret of a `credentialName`: `builtin://` means the workload's own or the mesh roots, `sds://` those of
+/// `external` if it is a server, and any other name a secret that the control plane serves.
 #[must_use]
 pub fn credential(name: &str, external: &ExternalServer) -> SdsSecretConfig {
     let builtin_root = name.strip_prefix(BUILTIN_PREFIX) == Some(CA_SUFFIX);

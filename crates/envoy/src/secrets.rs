@@ -193,7 +193,6 @@ fn validation(roots: Roots, name: &ResourceName, view: &View<'_>) -> secret::Typ
     })
 }
 
-/// An inline data source.
 fn inline(bytes: Bytes) -> DataSource {
     DataSource { specifier: Some(data_source::Specifier::InlineBytes(bytes)), ..DataSource::default() }
 }

@@ -10,9 +10,9 @@ pub struct StatService<'a> {
     pub host: &'a str,
     /// The subset, empty for the whole service.
     pub subset: &'a str,
-    /// The port.
+    /// The service port, for `%SERVICE_PORT%`; 0 if the traffic is of no service.
     pub port: u16,
-    /// Its name.
+    /// For `%SERVICE_PORT_NAME%`, such as `http`.
     pub port_name: &'a str,
 }
 

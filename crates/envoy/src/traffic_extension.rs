@@ -53,7 +53,6 @@ struct Extension {
     priority: i32,
     /// The traffic that it applies to; empty means all.
     matches: Vec<TrafficSelector>,
-    /// The program.
     program: Program,
 }
 
@@ -62,7 +61,6 @@ struct Extension {
 enum Program {
     /// A WebAssembly module.
     Wasm(WasmConfig),
-    /// A script.
     Lua(String),
 }
 

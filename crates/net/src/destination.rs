@@ -114,7 +114,6 @@ impl TranslatedAddresses {
         Self { own, embedded }
     }
 
-    /// All addresses.
     fn iter(&self) -> impl Iterator<Item = IpAddr> + '_ {
         std::iter::once(self.own).chain(self.embedded.iter().flatten().map(|address| IpAddr::V4(*address)))
     }

@@ -23,7 +23,7 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Limits of a port's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortLimits {
-    /// All connections.
+    /// Maximum number of open connections, those in a TLS handshake included. 0 counts as 1.
     pub connections: usize,
     /// Connections that have not finished their TLS handshake; `None` where there is no TLS.
     pub handshakes: Option<usize>,
@@ -213,7 +213,7 @@ impl Table {
 }
 
 impl ConnectionPermit {
-    /// The activity of the connection.
+    /// Shared with the port, which evicts the connection that was idle for the longest time.
     #[must_use]
     pub fn activity(&self) -> &Arc<Activity> {
         &self.activity

@@ -28,7 +28,7 @@ pub struct PortStream<S = TcpStream> {
 }
 
 impl<S> PortStream<S> {
-    /// A connection with its permit.
+    /// Transferred bytes count as activity, and the client has no read timeout.
     pub fn new(inner: S, place: ConnectionPermit) -> Self {
         Self { inner, place, counts_bytes: true, read_timeout: None, deadline: None }
     }
@@ -47,7 +47,7 @@ impl<S> PortStream<S> {
         self
     }
 
-    /// The permit of the connection.
+    /// Through it a server reports the end of the handshake, requests and rejections.
     #[must_use]
     pub fn place(&self) -> &ConnectionPermit {
         &self.place

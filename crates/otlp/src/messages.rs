@@ -13,7 +13,6 @@ const INTERNAL: i32 = 1;
 /// Flags of a span that is sampled, and whose parent is known to be of the same process.
 const FLAGS: u32 = 0x101;
 
-/// The export request.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ExportTraceServiceRequest {
     #[prost(message, repeated, tag = "1")]
@@ -61,7 +60,7 @@ pub(crate) struct ScopeSpans {
     pub(crate) spans: Vec<Span>,
 }
 
-/// One span.
+/// `opentelemetry.proto.trace.v1.Span`, without trace state, events and links.
 #[derive(Clone, PartialEq, Message)]
 pub struct Span {
     /// 16 bytes.
@@ -85,7 +84,7 @@ pub struct Span {
     /// Nanoseconds since 1970.
     #[prost(fixed64, tag = "8")]
     pub end_time_unix_nano: u64,
-    /// Attributes.
+    /// Details such as `navarch.object.kind`. OTLP requires unique keys.
     #[prost(message, repeated, tag = "9")]
     pub attributes: Vec<KeyValue>,
     /// The status, if it is an error.
@@ -123,7 +122,7 @@ impl Span {
 }
 
 impl Status {
-    /// The error status.
+    /// `STATUS_CODE_ERROR`, with a message for people.
     #[must_use]
     pub fn error(message: String) -> Self {
         Self { message, code: ERROR }

@@ -25,7 +25,6 @@ struct OutcomeLabel {
 pub(crate) enum Outcome {
     /// The collector accepted them.
     Sent,
-    /// The queue was full.
     QueueFull,
     /// The collector was unreachable in time, or rejected the batch.
     Failed,

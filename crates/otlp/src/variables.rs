@@ -54,7 +54,7 @@ pub const NAMES: [&str; 28] = [
 pub struct Config {
     /// The collector's address.
     pub endpoint: Endpoint,
-    /// The protocol.
+    /// `OTEL_EXPORTER_OTLP_PROTOCOL`, or that of traces: `grpc` (default) or `http/protobuf`.
     pub protocol: Protocol,
     /// Headers of each request.
     pub headers: Headers,
@@ -62,7 +62,7 @@ pub struct Config {
     pub timeout: Duration,
     /// Whether requests are compressed (HTTP).
     pub gzip: bool,
-    /// TLS files.
+    /// `OTEL_EXPORTER_OTLP_CERTIFICATE`, `_CLIENT_CERTIFICATE` and `_CLIENT_KEY`, or those of traces.
     pub tls: TlsFiles,
     /// Resource attributes of the process (`OTEL_RESOURCE_ATTRIBUTES`).
     pub resource: BTreeMap<String, String>,

@@ -23,7 +23,7 @@ pub struct SigningRequest {
 /// Errors of checking a CSR.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CsrError {
-    /// It is too long.
+    /// The PEM text has more than 16 KiB; it is not parsed.
     #[error("the CSR exceeds {MAX_BYTES} bytes")]
     TooLong,
     /// It cannot be parsed.
@@ -67,7 +67,6 @@ impl SigningRequest {
     }
 }
 
-/// Checks the strength of a key.
 fn check_strength(key: &PublicKey<'_>) -> Result<(), CsrError> {
     match key {
         PublicKey::RSA(rsa) => {

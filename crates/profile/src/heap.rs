@@ -58,9 +58,9 @@ impl<A> Profiled<A> {
 pub struct Totals {
     /// Blocks allocated since the process began.
     pub allocated_objects: u64,
-    /// Their bytes.
+    /// Bytes of these blocks, also of those that were freed since; never decreases.
     pub allocated_bytes: u64,
-    /// Bytes in use.
+    /// Bytes of the blocks that are not freed yet.
     pub in_use_bytes: u64,
 }
 

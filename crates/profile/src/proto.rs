@@ -1,6 +1,6 @@
 //! The messages of pprof's `profile.proto` that a profile of a process needs. Strings are numbers: places in the table of strings.
 
-/// A profile.
+/// The root message of the file that `go tool pprof` reads, before compression.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Profile {
     /// What the values of each sample are.
@@ -114,7 +114,7 @@ pub struct Line {
     pub function_id: u64,
 }
 
-/// A function.
+/// A function of the program, to which [`Line::function_id`] refers.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Function {
     /// Not zero.

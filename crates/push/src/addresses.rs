@@ -67,7 +67,6 @@ impl Addresses {
         &self.own
     }
 
-    /// The indexes of remote clusters.
     pub(super) fn remotes(&self) -> &OrdMap<ClusterId, AddressIndex> {
         &self.remotes
     }

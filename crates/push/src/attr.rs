@@ -53,9 +53,9 @@ pub enum Attr {
 pub enum AttrValue {
     /// The attribute is absent.
     Absent,
-    /// A boolean.
+    /// The value of `HasText`, `Supports` and `TakesDeltas`.
     Bool(bool),
-    /// A text.
+    /// A namespace, a name, a DNS domain, or metadata: scalars as text, others as JSON.
     Text(Arc<str>),
     /// A verified identity.
     Identity(Identity),
@@ -63,11 +63,11 @@ pub enum AttrValue {
     Kind(ProxyKind),
     /// Addresses.
     Ips(Arc<[IpAddr]>),
-    /// IP families.
+    /// Whether the proxy has IPv4 and IPv6 addresses, and which come first.
     Families(IpFamilies),
-    /// Labels.
+    /// `LABELS` of the metadata; empty if there are none.
     Labels(Arc<Labels>),
-    /// A locality.
+    /// Region, zone and subzone of the node message; empty texts if it has no locality.
     Locality(Locality),
     /// The value of a proxy query.
     #[doc(hidden)]

@@ -21,12 +21,12 @@ pub enum ClusterRef {
     Config,
     /// A remote cluster whose API server is watched.
     Remote(ClusterId),
-    /// An unknown cluster.
+    /// The metadata names a cluster that is not watched. Reads of its objects find nothing.
     Unknown,
 }
 
 impl ProxyView<'_> {
-    /// The cluster of the proxy.
+    /// The cluster in `CLUSTER_ID` of the metadata, aliases resolved.
     #[must_use]
     pub fn proxy_cluster(self) -> ClusterRef {
         let cluster_id = self.cluster_id();
@@ -106,7 +106,7 @@ impl View<'_> {
         objects(context, cluster).into_iter().flat_map(|objects| T::table(objects).iter()).collect()
     }
 
-    /// One object of a cluster.
+    /// `None` if the cluster is unknown, or has no object of this kind and name.
     #[must_use]
     pub fn object_in<T: Stored>(&self, cluster_ref: &ClusterRef, name: &NamespacedName) -> Option<&Arc<Object<T>>> {
         match cluster_ref {
@@ -185,7 +185,6 @@ impl View<'_> {
     }
 }
 
-/// The directory of a remote cluster.
 fn remote<'a>(context: &'a PushContext, cluster: &ClusterId) -> Option<&'a Directory> {
     context.directory.remotes.get(cluster).map(|directory| &**directory)
 }

@@ -26,11 +26,11 @@ use navarch_store::Objects;
 pub struct PushContext {
     /// Mesh config and settings.
     pub mesh: Arc<Mesh>,
-    /// Mesh networks.
+    /// `meshNetworks` as configured, without the gateways that labelled Services declare.
     pub networks: Arc<MeshNetworks>,
     /// Services, endpoints, workloads.
     pub directory: Directory,
-    /// All objects.
+    /// Objects of the cluster that configures the mesh, or of its other sources. Not those of remote clusters.
     pub objects: Objects,
     /// The names of objects of kinds with many objects, in parts.
     pub name_parts: NameParts,
@@ -51,7 +51,7 @@ pub struct PushContext {
     pub remote_addresses: OrdMap<ClusterId, AddressIndex>,
     /// The names of workloads and services; empty without ambient mode.
     pub address_names: NameList,
-    /// The objects of each remote cluster.
+    /// Objects of remote clusters: only kinds of `counts_in_remotes`, thus no configuration of the mesh.
     pub remotes: OrdMap<ClusterId, Objects>,
     /// As `secret_readers`, for remote clusters.
     pub remote_secret_readers: OrdMap<(ClusterId, NamespacedName), bool>,
@@ -59,7 +59,7 @@ pub struct PushContext {
     pub quarantined: OrdMap<ObjectRef, Arc<Quarantined>>,
     /// Staged rollouts, stopped ones included. `objects` has the previous versions.
     pub rollouts: OrdMap<ObjectRef, Arc<Rollout>>,
-    /// The new versions of their objects.
+    /// The new version of each object in `rollouts`. Some proxies see it, or none.
     pub new_versions: Objects,
 }
 

@@ -23,7 +23,7 @@ pub enum FactKey {
     ServicesOfHost(Hostname),
     /// The list of all services with all their values, endpoints excepted.
     AllServices,
-    /// The endpoints of one service.
+    /// The endpoints of the service with this key, merged over all clusters.
     Endpoints(ServiceKey),
     /// The service ports that this pod serves.
     TargetsOf(NamespacedName),
@@ -62,7 +62,7 @@ pub enum FactKey {
 }
 
 impl FactKey {
-    /// A fact of one remote cluster.
+    /// A fact about objects of `cluster`, which must be a remote cluster.
     #[must_use]
     pub fn remote(cluster: &ClusterId, fact: RemoteFact) -> Self {
         Self::Remote(Box::new((cluster.clone(), fact)))
@@ -80,7 +80,7 @@ pub enum RemoteFact {
     Workload(NamespacedName),
     /// Whether this service account may read the secrets of its namespace.
     SecretReader(NamespacedName),
-    /// One object.
+    /// The object of this kind and name, present or absent.
     Object(ObjectRef),
     /// The objects of a kind in one namespace, values included.
     List(Kind, Namespace),

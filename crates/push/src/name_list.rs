@@ -19,7 +19,6 @@ impl NameList {
         }
     }
 
-    /// The names in runs.
     pub(super) fn runs(&self) -> &Arc<Runs> {
         &self.0
     }

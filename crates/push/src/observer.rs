@@ -17,9 +17,9 @@ use navarch_api::object::ObjectRef;
 /// A collection that was published to a proxy.
 #[derive(Clone, Debug)]
 pub struct PublishedCollection {
-    /// The proxy that it was published to.
+    /// The stream that gets it: a proxy that connects again has another id.
     pub proxy: ProxyId,
-    /// The type of its resources.
+    /// The type of the subscription that the collection answers.
     pub kind: ResourceType,
     /// The collection, shared with the engine and other proxies.
     pub collection: Arc<Collection>,
@@ -38,14 +38,14 @@ pub enum Event {
     Gone(ProxyId),
     /// A subscription was answered.
     Subscribed {
-        /// The subscriber.
+        /// The stream whose client subscribed.
         proxy: ProxyId,
         /// The requested type.
         kind: ResourceType,
         /// The requested resources; `None` if the client has unsubscribed since, in which case the subscription is
         /// removed after the answer.
         interest: Option<Interest>,
-        /// The published collections.
+        /// What was published since the last event that has collections.
         shown: Vec<PublishedCollection>,
     },
     /// A stream unsubscribed from a type.
@@ -60,7 +60,7 @@ pub enum Event {
         before: Before,
         /// The revision of the snapshot.
         revision: u64,
-        /// The published collections.
+        /// The collections that differ from those that their proxies had; empty if none does.
         shown: Vec<PublishedCollection>,
     },
     /// All results were recomputed.

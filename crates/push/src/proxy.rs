@@ -13,13 +13,13 @@ use navarch_registry::model::Labels;
 pub enum ProxyKind {
     /// A sidecar of one workload.
     Sidecar,
-    /// A gateway.
+    /// `router` in the node id: a gateway, for ingress or egress.
     Router,
     /// An ambient L7 proxy.
     Waypoint,
     /// An ambient L4 node proxy.
     Ztunnel,
-    /// An agentgateway.
+    /// `agentgateway` in the node id: a gateway of that name, which is not an Envoy.
     AgentGateway,
 }
 
@@ -39,11 +39,11 @@ pub enum IpFamilies {
 /// `region/zone/subzone`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Locality {
-    /// The region.
+    /// The largest part, such as `us-east1`; empty if unknown.
     pub region: Arc<str>,
-    /// The zone.
+    /// A part of the region, such as `us-east1-b`; empty if unknown.
     pub zone: Arc<str>,
-    /// The sub-zone.
+    /// A part of the zone, such as a rack, which only Istio knows (`topology.istio.io/subzone`); empty if unknown.
     pub sub_zone: Arc<str>,
 }
 

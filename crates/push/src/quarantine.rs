@@ -54,7 +54,6 @@ pub fn is_chargeable(kind: Kind) -> bool {
 }
 
 impl Quarantine {
-    /// All quarantined objects.
     pub(super) fn quarantined(&self) -> &OrdMap<ObjectRef, Arc<Quarantined>> {
         &self.quarantined
     }

@@ -113,7 +113,7 @@ impl View<'_> {
         self.read(FactKey::SecretReader(account.clone())).secret_readers.get(account).copied().unwrap_or_default()
     }
 
-    /// The labels of a namespace.
+    /// `None` if the Namespace object does not exist; empty if it has no labels.
     #[must_use]
     pub fn namespace_labels(&self, namespace: &Namespace) -> Option<&Labels> {
         let key = NamespacedName::new("", namespace.as_str());

@@ -47,7 +47,7 @@ pub enum ResourceType {
 
 /// One resource, encoded once and shared by every proxy that receives it.
 pub struct Resource {
-    /// The type.
+    /// Decides the type URL of the `Any` around `body`.
     pub kind: ResourceType,
     /// The name used in subscriptions.
     pub name: ResourceName,
@@ -64,7 +64,7 @@ pub struct Version([u8; 16]);
 /// All resources of one type for one proxy: sorted by name, each at most once.
 #[derive(PartialEq, Eq)]
 pub struct Collection {
-    /// The type.
+    /// The type under which proxies subscribe to the collection.
     pub kind: ResourceType,
     /// Sorted by name.
     pub resources: Resources,
@@ -218,7 +218,7 @@ impl PartialEq for Resource {
 impl Eq for Resource {}
 
 impl Version {
-    /// The version of a body.
+    /// The first half of the SHA-256 of `body`.
     #[must_use]
     pub fn of(body: &[u8]) -> Self {
         let digest = Sha256::digest(body);

@@ -36,13 +36,13 @@ pub struct Rollout {
     pub generation: i64,
     /// The generation that the other proxies see; `None` if the object is new.
     pub before: Option<i64>,
-    /// The progress.
+    /// Changed by each [`RolloutOrder`]. A rollout that is complete has none: it is removed.
     pub progress: RolloutProgress,
     /// Differs by object, so that rollouts of different objects start with different proxies.
     seed: u64,
 }
 
-/// The progress of a rollout.
+/// Decides which proxies see the new version: none yet, those of a stage, or none any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RolloutProgress {
     /// No proxy sees the new version yet.
@@ -74,7 +74,7 @@ pub enum RolloutOrder {
     Stop {
         /// The rollout; `None` means the current one.
         serial: Option<u64>,
-        /// The reason.
+        /// Text for operators, such as `aborted by an operator`.
         reason: Arc<str>,
     },
     /// All proxies see the new version.
@@ -112,7 +112,6 @@ pub(super) struct Rollouts {
     moved: BTreeSet<ObjectRef>,
 }
 
-/// A removed object.
 #[derive(Clone, Debug)]
 struct RemovedObject {
     before: Option<AnyObject>,
@@ -187,7 +186,6 @@ impl Rollouts {
         Self { all: all.clone(), new: new.clone(), ..Self::default() }
     }
 
-    /// All rollouts.
     pub(super) fn all(&self) -> &OrdMap<ObjectRef, Arc<Rollout>> {
         &self.all
     }

@@ -18,7 +18,6 @@ pub(super) enum Tree {
 /// An attribute and the subtree of each answer.
 #[derive(Clone)]
 pub(super) struct Branch {
-    /// The attribute.
     pub(super) attr: AttrId,
     /// The subtree of each answer.
     pub(super) children: Children,

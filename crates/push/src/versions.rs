@@ -14,7 +14,7 @@ use navarch_api::object::{NamespacedName, Object, ObjectRef};
 use navarch_store::Stored;
 
 impl View<'_> {
-    /// One object.
+    /// The version that the proxy sees. `None` if the object does not exist, or is new and not rolled out to the proxy.
     #[must_use]
     pub fn object<T: Stored>(&self, name: &NamespacedName) -> Option<&Arc<Object<T>>> {
         let found = T::table(&self.context.objects).get(name);

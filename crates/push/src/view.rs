@@ -185,7 +185,6 @@ impl View<'_> {
         self.value(node).downcast::<Q::Value>().expect("a query's nodes hold values of its type")
     }
 
-    /// The value of a node.
     fn value(&self, node: NodeId) -> Value {
         self.core.borrow().nodes.get(&node).expect("a node is kept while it is read").value.clone()
     }

@@ -104,7 +104,6 @@ enum Command {
 #[derive(Clone)]
 pub struct PushHandle {
     commands: mpsc::Sender<Command>,
-    /// Streams that have ended.
     ended_streams: EndedStreams,
     /// Whether the initial state is complete and pushed.
     synced: watch::Receiver<bool>,
@@ -137,7 +136,6 @@ struct Worker {
     context: watch::Sender<Arc<PushContext>>,
     /// Publishes the notices of results in force.
     notices: watch::Sender<Arc<BTreeSet<Notice>>>,
-    /// Streams that have ended.
     ended_streams: EndedStreams,
     /// Unanswered subscriptions. Those that arrive before the initial state is complete wait for it.
     queue: FairQueue,

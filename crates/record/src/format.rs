@@ -31,7 +31,7 @@ impl<'de> Deserialize<'de> for Moment {
     }
 }
 
-/// One line.
+/// A line of a segment, such as `{"push": …}`: the key is the variant.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Line {
@@ -89,9 +89,9 @@ pub enum Input {
     Put(Value),
     /// An object is gone.
     Removed(ObjectName),
-    /// Mesh config.
+    /// The whole mesh config, after it was read again.
     Mesh(Box<MeshConfig>),
-    /// Mesh networks.
+    /// All mesh networks, after they were read again.
     Networks(MeshNetworks),
     /// Whether a service account may read the secrets of its namespace; `null` if no longer needed.
     SecretReader(Account, Option<bool>),
@@ -205,7 +205,7 @@ pub struct ProxyLine {
     pub peer: Option<IpAddr>,
 }
 
-/// A set of names.
+/// The names of a subscription: all of them, or their difference to an earlier set of the segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameSet {
     /// Its number in the segment.
@@ -358,7 +358,7 @@ pub fn ranges(numbers: impl IntoIterator<Item = u64>) -> Vec<[u64; 2]> {
     ranges
 }
 
-/// The numbers in ranges.
+/// Expands [`ranges`], whose last numbers are included.
 pub fn numbers(ranges: &[[u64; 2]]) -> impl Iterator<Item = u64> {
     ranges.iter().flat_map(|[first, last]| *first..=*last)
 }

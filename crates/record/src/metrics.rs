@@ -16,7 +16,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers all.
+    /// Adds the metrics to `registry`; the returned handles update them.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let m = metrics.clone();

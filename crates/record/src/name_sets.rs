@@ -39,7 +39,6 @@ impl NameSets {
     }
 }
 
-/// The sets that were defined.
 #[derive(Debug, Default)]
 pub(crate) struct DefinedSets {
     sets: KeyedMap<u64, Names>,
@@ -63,7 +62,6 @@ impl DefinedSets {
         true
     }
 
-    /// The set of a number.
     pub(crate) fn get(&self, number: u64) -> Option<&Names> {
         self.sets.get(&number)
     }

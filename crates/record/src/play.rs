@@ -106,7 +106,6 @@ impl State {
         }
     }
 
-    /// The name of a proxy.
     fn name(&self, proxy: u64) -> String {
         self.proxies.get(&proxy).map_or_else(|| format!("proxy {proxy}"), |(_, proxy)| proxy.name.to_string())
     }

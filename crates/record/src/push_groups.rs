@@ -64,7 +64,6 @@ impl PushGroups {
         merged_groups(groups.into_values())
     }
 
-    /// The collection of a type that a proxy has.
     pub(crate) fn of(&self, proxy: u64, kind: ResourceType) -> Option<&Arc<Collection>> {
         self.of.get(&(proxy, kind)).map(|had| &had.collection)
     }

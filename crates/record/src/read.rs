@@ -72,7 +72,7 @@ impl fmt::Display for Broken {
 /// A line and its offset.
 #[derive(Debug)]
 pub struct RecordLine {
-    /// The line.
+    /// Decoded; a header only at offset 0.
     pub line: Line,
     /// Byte offset of its start.
     pub offset: usize,

@@ -103,7 +103,7 @@ pub enum Played {
     Synced,
     /// Events are missing from here on.
     Lost {
-        /// The reason.
+        /// The reason in the recording, in words.
         why: String,
     },
 }

@@ -63,9 +63,9 @@ pub struct AddressIndex {
 pub struct AddressChange {
     /// Keys with different objects.
     pub keys: BTreeSet<AddressKey>,
-    /// Added names.
+    /// Names that no object had before.
     pub added: BTreeSet<ResourceName>,
-    /// Removed names.
+    /// Names that no object has any more.
     pub removed: BTreeSet<ResourceName>,
 }
 
@@ -104,7 +104,7 @@ struct Traits {
 }
 
 impl LabelKey {
-    /// The key of a label of pods.
+    /// The key for pods of `namespace` with the label `key: value`.
     #[must_use]
     pub fn of_pods(namespace: &Namespace, key: &str, value: &str) -> Self {
         Self(keyed_hash(&(namespace.as_str(), key, value)))
@@ -187,7 +187,6 @@ impl AddressIndex {
         self.objects.get(keyed_hash(key))
     }
 
-    /// Adds a reference to a name.
     fn add_name_reference(&mut self, name: &ResourceName, kind: Kind, change: &mut AddressChange) {
         let count = if kind == Kind::Pod { 0 } else { self.brought.get(name).copied().unwrap_or_default() };
         if kind != Kind::Pod {

@@ -25,9 +25,9 @@ const ENDPOINT_SLICE: &str = "discovery.k8s.io/EndpointSlice/";
 /// What a name of the type `istio.workload.Address` refers to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddressName {
-    /// A pod.
+    /// `cluster//Pod/namespace/name`, in this control plane's cluster.
     Pod(NamespacedName),
-    /// A WorkloadEntry.
+    /// `cluster/networking.istio.io/WorkloadEntry/namespace/name`, in this control plane's cluster.
     WorkloadEntry(NamespacedName),
     /// The endpoint of a ServiceEntry that has this address or host.
     Endpoint {
@@ -63,12 +63,12 @@ pub enum AddressName {
     },
     /// A workload of a remote cluster: a pod, a WorkloadEntry or an endpoint of an EndpointSlice.
     Remote {
-        /// Its cluster.
+        /// Begins the name instead of this control plane's cluster.
         cluster: ClusterId,
         /// Its name within the cluster.
         workload: Box<Self>,
     },
-    /// A service.
+    /// `namespace/host`, without a cluster: a service is the same in all clusters.
     Service(ServiceKey),
 }
 

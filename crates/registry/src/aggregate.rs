@@ -44,7 +44,7 @@ pub struct Aggregate {
 pub struct ClusterChanges {
     /// Changes in the configuration cluster.
     pub own: BTreeSet<ObjectRef>,
-    /// Changes in remote clusters.
+    /// Changes in the other clusters; those without changes may be absent.
     pub remotes: BTreeMap<ClusterId, BTreeSet<ObjectRef>>,
 }
 
@@ -67,7 +67,7 @@ impl ClusterChanges {
 pub struct ClusterObjects<'a> {
     /// Objects of the configuration cluster.
     pub own: &'a Objects,
-    /// Objects of remote clusters.
+    /// Objects of each remote cluster. A cluster that is absent is removed from the directory.
     pub remotes: &'a OrdMap<ClusterId, Objects>,
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::model::Labels;
 
-/// The label of the canonical name.
+/// Takes precedence over `app.kubernetes.io/name` and `app`.
 pub const CANONICAL_NAME_LABEL: &str = "service.istio.io/canonical-name";
-/// The label of the canonical revision.
+/// Takes precedence over `app.kubernetes.io/version` and `version`.
 pub const CANONICAL_REVISION_LABEL: &str = "service.istio.io/canonical-revision";
 
 /// The canonical name from labels; `None` means the name of the workload.

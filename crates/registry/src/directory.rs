@@ -17,7 +17,7 @@ pub struct Directory {
     /// Services by key. More than one only where several objects declare the same host in one namespace; the first is the one
     /// that lookups return (Kubernetes before ServiceEntry, then the oldest).
     pub services: OrdMap<ServiceKey, Arc<[Arc<Service>]>>,
-    /// Endpoints by service.
+    /// Endpoints over all ports of a service. Services without endpoints are absent.
     pub endpoints: OrdMap<ServiceKey, Arc<ServiceEndpoints>>,
     /// Namespaces that declare a host, sorted.
     pub namespaces_of_host: OrdMap<Hostname, Arc<[Namespace]>>,

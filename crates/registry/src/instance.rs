@@ -24,13 +24,11 @@ pub(super) struct Instance {
     pub kind: InstanceKind,
     /// Its addresses, the main one first.
     pub addresses: Vec<Arc<str>>,
-    /// The workload.
     pub workload: Arc<Workload>,
     /// Its ports by name.
     pub ports: BTreeMap<Arc<str>, u16>,
     /// Load-balancing weight; 0 if unset.
     pub weight: u32,
-    /// Its health.
     pub health: Health,
     /// Sent although unhealthy.
     pub send_unhealthy: bool,

@@ -6,9 +6,9 @@ use super::model::Labels;
 
 /// The locality label, and its former name.
 const LOCALITY_LABELS: [&str; 2] = ["topology.istio.io/locality", "istio-locality"];
-/// The label of a region.
+/// Kubernetes sets it on nodes; takes precedence over `failure-domain.beta.kubernetes.io/region`.
 pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
-/// The label of a zone.
+/// Kubernetes sets it on nodes; takes precedence over `failure-domain.beta.kubernetes.io/zone`.
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 /// The label of a region, and its former name.
 pub(super) const REGION_LABELS: [&str; 2] = [REGION_LABEL, "failure-domain.beta.kubernetes.io/region"];

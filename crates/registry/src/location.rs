@@ -12,7 +12,7 @@ use navarch_api::names::{ClusterId, NetworkId};
 /// Where a workload runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Location {
-    /// The cluster.
+    /// Cluster whose objects declare the workload, such as `Kubernetes`.
     pub cluster: ClusterId,
     /// The network, empty if unknown.
     pub network: NetworkId,

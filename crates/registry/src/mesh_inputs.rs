@@ -37,7 +37,6 @@ pub(super) struct MeshInputs {
     pub default_export: Vec<String>,
     /// `serviceEntryVisibility` of mesh config.
     pub visibility: Option<ServiceEntryVisibility>,
-    /// Mesh networks.
     pub networks: MeshNetworks,
     /// Finds networks, by mesh networks and the system namespace.
     pub finder: NetworkFinder,

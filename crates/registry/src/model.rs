@@ -106,7 +106,7 @@ pub enum TrafficDistribution {
     PreferSameNode,
 }
 
-/// A port of a service.
+/// A port that clients of a service use. Ports on the workloads are in [`Endpoint`] and [`ServiceTarget`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServicePort {
     /// Its name, unique in the service.
@@ -193,7 +193,7 @@ pub struct Endpoint {
 pub struct Workload {
     /// Its own labels, without those of its location.
     pub own_labels: Labels,
-    /// Its namespace.
+    /// Of the object that declares the workload; empty if only its address is known.
     pub namespace: Namespace,
     /// The name of its owner (Deployment…), as Istio derives it from the pod.
     pub name: Arc<str>,
@@ -259,9 +259,9 @@ pub enum Discoverability {
 /// A service port that a workload serves: what inbound listeners and clusters are made from (Istio's `ServiceTarget`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceTarget {
-    /// The service.
+    /// Has an endpoint on `target_port` of the workload.
     pub service: Arc<Service>,
-    /// The service port.
+    /// Where clients of the service connect.
     pub port: ServicePort,
     /// The port on the workload.
     pub target_port: u16,

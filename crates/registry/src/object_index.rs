@@ -45,7 +45,6 @@ impl ObjectIndex {
         self.entries.insert(Entry::new(hash, object));
     }
 
-    /// Removes an object from a hash.
     pub(super) fn remove(&mut self, hash: u64, object: &ObjectRef) {
         self.entries.remove(&Entry::new(hash, object));
     }

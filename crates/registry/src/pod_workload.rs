@@ -22,9 +22,7 @@ pub(super) const TLS_MODE_LABEL: &str = "security.istio.io/tlsMode";
 /// A pod as the registry keeps it.
 #[derive(Clone, Debug)]
 pub(super) struct PodState {
-    /// The pod.
     pub object: Arc<Object<Pod>>,
-    /// Its workload.
     pub workload: Arc<Workload>,
 }
 

@@ -23,9 +23,9 @@ pub enum Protocol {
     Udp,
     /// MongoDB.
     Mongo,
-    /// Redis.
+    /// Opaque bytes; Envoy's Redis filter applies if `PILOT_ENABLE_REDIS_FILTER` is set.
     Redis,
-    /// MySQL.
+    /// Opaque bytes; Envoy's MySQL filter applies if `PILOT_ENABLE_MYSQL_FILTER` is set.
     MySql,
     /// Not declared: the proxy sniffs it.
     #[default]
@@ -115,7 +115,7 @@ impl Protocol {
         self == Self::Unsupported
     }
 
-    /// The protocol after TLS termination.
+    /// What the proxy reads after it ended TLS: HTTP for HTTPS, TCP for TLS, otherwise the protocol itself.
     #[must_use]
     pub fn after_tls_termination(self) -> Self {
         match self {

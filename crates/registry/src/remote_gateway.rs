@@ -59,7 +59,7 @@ impl KnownGateways {
         self.add(cluster, &gateway.meta.key(), remote_gateways(gateway));
     }
 
-    /// Adds a Gateway of a remote cluster.
+    /// Adds a Gateway of a remote cluster if its class is `istio-east-west` and it terminates HBONE.
     pub fn add_remote(&mut self, cluster: &ClusterId, gateway: &Object<KubernetesGateway>) {
         self.add(cluster, &gateway.meta.key(), declared_gateways(gateway));
     }
@@ -74,7 +74,7 @@ impl KnownGateways {
         }
     }
 
-    /// The gateways into a network.
+    /// In the order in which they were added, hence the one in use first; empty if none is known.
     #[must_use]
     pub fn into_network(&self, network: &NetworkId) -> &[KnownGateway] {
         self.0.get(network).map_or(&[], |known| known)

@@ -17,7 +17,6 @@ use navarch_api::names::{ClusterId, NetworkId, ResourceName};
 pub struct RemoteNetworkNames {
     /// The network of the configuration cluster.
     own: NetworkId,
-    /// The networks of remote clusters.
     clusters: BTreeMap<ClusterId, NetworkId>,
     gateways: KnownGateways,
     names: BTreeMap<ServiceKey, BTreeSet<ResourceName>>,
@@ -26,9 +25,9 @@ pub struct RemoteNetworkNames {
 /// Added and removed names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameChange {
-    /// Added names.
+    /// Names that ztunnel can request from now on.
     pub added: BTreeSet<ResourceName>,
-    /// Removed names.
+    /// Names that ztunnel can no longer request.
     pub removed: BTreeSet<ResourceName>,
 }
 
@@ -45,7 +44,7 @@ impl RemoteNetworkNames {
         differ
     }
 
-    /// The services that have names.
+    /// Services with endpoints in another network into which a gateway is known.
     pub fn services(&self) -> impl Iterator<Item = &ServiceKey> {
         self.names.keys()
     }
@@ -87,7 +86,7 @@ impl NameChange {
         }
     }
 
-    /// Removes a name.
+    /// Removes a name. One that was added within the same change is unchanged.
     pub fn remove(&mut self, name: ResourceName) {
         if !self.added.remove(&name) {
             self.removed.insert(name);

@@ -29,7 +29,6 @@ type AllocatedPair = (Option<IpAddr>, Option<IpAddr>);
 /// A port of a ServiceEntry with valid numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EntryPort {
-    /// The port of the service.
     pub port: ServicePort,
     /// The port of the endpoints, if it differs.
     pub target: Option<u16>,

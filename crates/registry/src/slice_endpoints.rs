@@ -25,7 +25,6 @@ pub(super) struct SliceRules {
 }
 
 impl SliceRules {
-    /// The rules of a Service.
     #[must_use]
     pub(super) fn new(service: &Service, declared: &Declared, mesh_inputs: &MeshInputs) -> Self {
         Self {

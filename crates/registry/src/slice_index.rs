@@ -107,7 +107,6 @@ impl SliceIndex {
         self.slices.get(name)
     }
 
-    /// The slices of a Service, by name.
     pub(super) fn of_service(&self, service: &NamespacedName) -> Vec<&SliceState> {
         let parts = (service.namespace.as_str(), &*service.name);
         self.slices.by_name(self.by_service.get(&parts), |slice| slice.service_parts() == parts)

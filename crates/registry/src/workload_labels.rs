@@ -30,7 +30,7 @@ pub struct WorkloadLabels<'a> {
 /// Where a workload runs.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadLocation<'a> {
-    /// The cluster.
+    /// Cluster whose objects declare the workload, such as `Kubernetes`.
     pub cluster: &'a ClusterId,
     /// `region/zone/subzone`, empty if unknown.
     pub locality: &'a str,

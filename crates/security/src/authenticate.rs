@@ -40,11 +40,11 @@ const CLUSTER: &str = "clusterid";
 pub struct MeshSnapshot {
     /// All objects of the cluster that configures the mesh.
     pub objects: Objects,
-    /// Objects of remote clusters.
+    /// Objects by remote cluster, which include the pods of callers there.
     pub remotes: OrdMap<ClusterId, Objects>,
     /// The trust domain of this mesh.
     pub trust_domain: TrustDomain,
-    /// Aliases of the trust domain.
+    /// `trustDomainAliases` of mesh config: identities of these domains count as identities of this mesh.
     pub aliases: Vec<TrustDomain>,
     /// The cluster that Navarch runs in.
     pub cluster: ClusterId,

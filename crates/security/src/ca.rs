@@ -72,7 +72,7 @@ pub fn in_force(authority: Authority) -> (AuthoritySwitch, CurrentAuthority) {
 }
 
 impl CurrentAuthority {
-    /// The current authority.
+    /// The authority that signs now. Rotation replaces it: callers ask again for each use.
     #[must_use]
     pub fn get(&self) -> Arc<Authority> {
         self.authority.borrow().clone()
@@ -104,7 +104,7 @@ impl AuthoritySwitch {
         self.authority.send_replace(Arc::new(authority));
     }
 
-    /// The current authority.
+    /// The authority of the last [`AuthoritySwitch::put`], or else of [`in_force`].
     #[must_use]
     pub fn current(&self) -> Arc<Authority> {
         self.authority.borrow().clone()

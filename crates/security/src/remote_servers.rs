@@ -47,7 +47,7 @@ impl RemoteServers {
         self.servers.write().insert(cluster, remote);
     }
 
-    /// Removes a cluster.
+    /// Afterwards tokens and permissions in `cluster` are not reviewed. No effect if it is not there.
     pub fn remove(&self, cluster: &ClusterId) {
         self.servers.write().remove(cluster);
     }

@@ -131,7 +131,7 @@ pub enum Visibility {
     Everything,
     /// Data about proxies of these namespaces.
     Namespaces(Vec<Namespace>),
-    /// Nothing.
+    /// The caller is refused, in HTTP with status 403.
     Nothing,
 }
 

@@ -16,7 +16,6 @@ use navarch_api::object::NamespacedName;
 pub const KEPT_YES: Duration = Duration::from_secs(300);
 /// How long a negative result or a failed review is cached.
 pub const KEPT_NO: Duration = Duration::from_secs(60);
-/// Timeout of a review.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A pending result; an error means that the review failed.

@@ -69,7 +69,7 @@ pub struct ServingTls {
 /// Settings of the server's TLS.
 #[derive(Clone, Debug)]
 pub struct ServingConfig {
-    /// Its certificate.
+    /// Where the server certificate comes from: the CA, files, or a signer of Kubernetes.
     pub certificate: ServerCertificate,
     /// Files with further roots for client certificates, such as those of an external CA.
     pub further_roots: Vec<PathBuf>,
@@ -104,7 +104,7 @@ pub struct ServerRequest {
 pub struct ConfiguredFiles {
     /// The chain, leaf first.
     pub chain: PathBuf,
-    /// The key.
+    /// The private key in PEM: `--tls-key-file`, or istiod's path `./var/run/secrets/istiod/tls/tls.key`.
     pub key: PathBuf,
     /// Its roots; the CA's, if there are none.
     pub roots: Option<PathBuf>,
@@ -124,7 +124,7 @@ struct Served {
 /// TLS for callers without certificates of the mesh: API servers.
 #[derive(Clone)]
 pub struct WebTls {
-    /// The TLS.
+    /// For HTTP/1.1 and HTTP/2, without a request for client certificates.
     pub config: Arc<ServerConfig>,
     /// The roots of its certificate, as PEM.
     pub roots: Arc<str>,
@@ -237,7 +237,6 @@ impl Files {
         }
     }
 
-    /// The certificates in a file.
     fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, ServingError> {
         Ok(pem::certificates(self.get(path)?.expose(), path.display())?)
     }

@@ -57,7 +57,6 @@ struct Merged {
 }
 
 impl Merged {
-    /// Applies an event of a source.
     fn apply(&mut self, source: usize, event: SourceEvent, batch: &mut Batch) {
         match event {
             SourceEvent::Added(object) | SourceEvent::Updated(object) => self.put(source, object, batch),
@@ -90,7 +89,6 @@ impl Merged {
         send_change(&name, before, now, batch);
     }
 
-    /// Removes an object of a source.
     fn remove(&mut self, source: usize, name: &ObjectRef, batch: &mut Batch) {
         let Some(holders) = self.holders.get_mut(name) else { return };
         let before = holders.first_key_value().map(|(_, object)| object.clone());

@@ -149,7 +149,6 @@ pub(super) fn namespace(name: &str, label: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": { "l": label } } })
 }
 
-/// A VirtualService for a host.
 pub(super) fn virtual_service(name: &str, host: &str) -> Value {
     json!({
         "apiVersion": "networking.istio.io/v1",

@@ -141,7 +141,6 @@ impl KindObjects {
         batch.push(problems(&self.source, subject, faults));
     }
 
-    /// Removes an object.
     pub(super) fn remove(&mut self, name: &NamespacedName, batch: &mut Batch) {
         let Some((_, entry)) = self.objects.remove(name) else { return };
         if matches!(entry.last_valid, LastValid::Object(_)) {

@@ -68,7 +68,7 @@ pub enum SourceEvent {
     Added(AnyObject),
     /// An object whose content differs from before.
     Updated(AnyObject),
-    /// A deleted object.
+    /// An object that the source no longer has: kind, namespace and name.
     Deleted(ObjectRef),
     /// The settings of the mesh, at start and whenever they change.
     MeshConfig(Arc<MeshConfig>),

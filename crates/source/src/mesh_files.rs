@@ -26,7 +26,7 @@ use navarch_api::mesh::{MeshConfig, MeshNetworks};
 pub struct MeshFileSourceConfig {
     /// The file of the mesh config, applied over `base`.
     pub mesh: Option<PathBuf>,
-    /// The file of the mesh networks.
+    /// `--networks-config`: a YAML file with `networks`. `None` if networks are not read from a file.
     pub networks: Option<PathBuf>,
     /// The values of fields that the file does not set.
     pub base: MeshConfig,
@@ -71,7 +71,6 @@ struct TextFile {
 
 /// The result of reading a file.
 enum FileRead {
-    /// Its content.
     Text(String),
     /// Why reading failed.
     Unreadable(String),

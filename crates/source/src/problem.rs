@@ -10,7 +10,7 @@ use navarch_api::validation::Verdict;
 /// A line of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilePosition {
-    /// The file.
+    /// Its path. Other sources name themselves, as `xds://host:port`.
     pub file: Arc<str>,
     /// The line, from 1; 0 if the problem is not in a certain line.
     pub line: usize,

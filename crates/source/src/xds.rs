@@ -55,7 +55,7 @@ pub struct XdsSourceConfig {
     pub pod: Arc<str>,
     /// The client for the Secret of `credentialName`, if there is a cluster.
     pub secrets: Option<kube::Client>,
-    /// The metrics of the source.
+    /// Shared by all sources over xDS, which their label `source` distinguishes.
     pub metrics: XdsMetrics,
 }
 

@@ -24,11 +24,9 @@ pub(super) struct Entry {
     pub resource_version: String,
     /// The value of the label that switches allocation.
     pub switch: Option<String>,
-    /// Its hosts.
     pub hosts: Vec<String>,
     /// The addresses of its spec.
     pub addresses: Vec<String>,
-    /// Its resolution.
     pub resolution: Resolution,
     /// Whether it has a status at all.
     pub has_status: bool,

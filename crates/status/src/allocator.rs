@@ -36,7 +36,6 @@ pub struct AddressAllocation {
     pub scope: watch::Receiver<NamespaceScope>,
 }
 
-/// The state of the cluster.
 struct ClusterState {
     namespaces: Namespaces,
     /// The entries and their addresses.

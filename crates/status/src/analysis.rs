@@ -228,7 +228,6 @@ fn log_failure(unwritten: &mut BTreeSet<Kind>, failure: &Failure) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }
 
-/// The API resource of a kind.
 fn resource(kind: Kind) -> ApiResource {
     let version = kind.versions().first().copied().unwrap_or("v1");
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(kind.group(), version, kind.as_str()), kind.plural())

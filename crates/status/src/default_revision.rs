@@ -68,7 +68,6 @@ impl DefaultRevision {
     }
 }
 
-/// The revision in labels.
 fn revision(labels: Option<BTreeMap<String, String>>) -> String {
     labels.and_then(|mut labels| labels.remove(REVISION)).unwrap_or_default()
 }

@@ -44,9 +44,9 @@ impl Timing {
 pub struct Election {
     /// The API of the lock objects.
     objects: LockObjects,
-    /// Its name.
+    /// The name of istiod's lock object, such as `istio-status-leader`: both contend for the same lock.
     pub name: String,
-    /// The lock.
+    /// What the holder does, which decides the name and the kind of the lock object.
     pub lock: Lock,
     /// This control plane.
     pub candidate: Candidate,

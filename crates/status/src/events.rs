@@ -35,7 +35,6 @@ pub(crate) struct Warning<'a> {
     pub(crate) reason: &'a str,
     /// The action, in one word.
     pub(crate) action: &'a str,
-    /// The note.
     pub(crate) note: &'a str,
 }
 

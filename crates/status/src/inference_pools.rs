@@ -57,7 +57,6 @@ struct Pool {
     spec: InferencePool,
 }
 
-/// The state of the cluster.
 #[derive(Debug, Default)]
 struct ClusterState {
     /// The pools with a parent Gateway.

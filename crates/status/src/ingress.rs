@@ -21,10 +21,10 @@ use navarch_kubernetes::InWords;
 /// The wanted addresses of each served Ingress, in the order in which they are written.
 pub type IngressAddresses = Arc<BTreeMap<NamespacedName, Vec<IngressAddress>>>;
 
-/// An address of an Ingress: host names sort before IP addresses, as in istiod.
+/// An address of an Ingress. IP addresses sort before host names, as in istiod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IngressAddress {
-    /// An IP address.
+    /// IPv4 or IPv6 of a load balancer or a node, as text; `ip` in the status.
     Ip(String),
     /// A host name.
     Hostname(String),
@@ -35,7 +35,7 @@ pub enum IngressAddress {
 pub struct IngressStatus {
     /// The client of the API server.
     pub cluster: Cluster,
-    /// The wanted addresses.
+    /// Receives each new set. The addresses of an Ingress that is no longer in it are removed.
     pub wanted: watch::Receiver<IngressAddresses>,
 }
 

@@ -34,7 +34,6 @@ pub(super) struct Record {
     pub(super) holder_identity: String,
     /// The holder's priority; empty without priorities.
     pub(super) holder_key: String,
-    /// The lease duration.
     pub(super) lease_duration_seconds: i32,
     /// When it was acquired.
     pub(super) acquire_time: Option<Time>,
@@ -55,7 +54,6 @@ pub(super) struct LockObjects {
 #[derive(Clone, Debug)]
 pub(super) struct LockObject {
     object: DynamicObject,
-    /// The record in the object.
     pub(super) record: Record,
 }
 
@@ -67,7 +65,6 @@ impl LockObject {
 }
 
 impl LockObjects {
-    /// The lock objects of a namespace.
     pub(super) fn new(cluster: &Cluster, namespace: &str, kind: LockKind) -> Self {
         let resource = match kind {
             LockKind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),

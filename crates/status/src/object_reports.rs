@@ -34,7 +34,7 @@ pub enum ReportedCondition {
     RolledOut,
 }
 
-/// The report of one object.
+/// The condition that an object should have, and the Event about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectReport {
     /// Whether the condition is true.
@@ -50,7 +50,6 @@ pub struct ObjectReport {
 /// The reports by object.
 pub type ReportedObjects = Arc<BTreeMap<ObjectRef, ObjectReport>>;
 
-/// The reports that were written.
 #[derive(Debug, Default)]
 struct WrittenReports {
     conditions: BTreeMap<ObjectRef, ObjectReport>,

@@ -45,7 +45,7 @@ pub type DesiredStatus = Bytes;
 pub struct ObjectStatuses {
     /// The client of the API server.
     pub cluster: Cluster,
-    /// The wanted statuses.
+    /// Receives each new set, which is compared with the last one to find the objects that differ.
     pub wanted: watch::Receiver<DesiredStatuses>,
     /// The controllers whose entries are written; other entries are kept.
     pub controllers: Vec<String>,

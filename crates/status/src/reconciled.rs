@@ -10,7 +10,7 @@ const TYPE: &str = "Reconciled";
 /// The progress of a generation of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The generation.
+    /// `metadata.generation`, written as `observedGeneration` of the condition.
     pub generation: i64,
     /// The number of proxies that receive the object.
     pub reached: usize,

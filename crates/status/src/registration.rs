@@ -353,7 +353,6 @@ impl Registrar {
         Err(RegistrationError::Busy(name))
     }
 
-    /// Writes that a workload is disconnected.
     async fn write_disconnected(&self, workload: &Workload, at: Timestamp, now: Timestamp) -> Result<(), kube::Error> {
         let Inner { cluster, instance, metrics, .. } = &*self.0;
         let name = workload.entry();
@@ -410,7 +409,6 @@ async fn pause(health: &mut watch::Receiver<Option<(WorkloadHealth, Timestamp)>>
     true
 }
 
-/// The annotations of an entry.
 fn annotations(entry: &DynamicObject) -> Annotations {
     entry.annotations().clone()
 }

@@ -62,13 +62,10 @@ pub enum Responsibility {
 /// The sources that determine the revision of an object; only metadata is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RevisionSource {
-    /// Webhooks of tags.
     TagWebhooks,
-    /// Services of tags.
     TagServices,
     /// The webhook of the default revision.
     DefaultValidator,
-    /// Namespaces.
     Namespaces,
 }
 
@@ -134,7 +131,6 @@ impl OwnObjects {
 }
 
 impl RevisionSource {
-    /// The source of an object.
     fn of(object: &DynamicObject, system_namespace: &str) -> Option<Self> {
         let is_tag = object.labels().contains_key(TAG);
         match object.types.as_ref()?.kind.as_str() {

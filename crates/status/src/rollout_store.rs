@@ -42,7 +42,7 @@ pub enum SharedState {
     },
     /// Stopped: all proxies have the previous version, for this reason.
     Stopped {
-        /// The reason.
+        /// Text for operators, such as `aborted by an operator`.
         reason: String,
     },
     /// All proxies have the new version.
@@ -59,7 +59,7 @@ pub struct KeptRollout {
     pub new: AnyObject,
     /// The previous version; `None` if there was none.
     pub before: Option<AnyObject>,
-    /// Its state.
+    /// `state.json` of the ConfigMap, which all replicas follow.
     pub state: SharedState,
     /// Replicas with proxies that have not acknowledged the stage, each with the time of its report.
     pub waits: BTreeMap<String, Timestamp>,
@@ -185,7 +185,6 @@ fn written(kept: &KeptRollout, name: &str) -> Result<ConfigMap, serde_json::Erro
     Ok(ConfigMap { data: Some(data), metadata, ..ConfigMap::default() })
 }
 
-/// Reads a rollout from a ConfigMap.
 fn read(map: &ConfigMap) -> Option<KeptRollout> {
     let data = map.data.as_ref()?;
     let object = |key: &str| -> Option<AnyObject> {

@@ -207,7 +207,6 @@ fn is_permanent(status: &kube::core::Status) -> bool {
     matches!(status.code, 404 | 409)
 }
 
-/// The text in a ConfigMap.
 fn text_of<'a>(map: &'a ConfigMap, key: &str) -> Option<&'a str> {
     map.data.as_ref()?.get(key).map(String::as_str)
 }

@@ -117,7 +117,7 @@ macro_rules! tables {
                 names
             }
 
-            /// The names of all objects.
+            /// Kind and name of each object, kind by kind in the order of the tables.
             pub fn all_names(&self) -> impl Iterator<Item = ObjectRef> {
                 let names = std::iter::empty();
                 $(let names = names.chain(self.$field.iter().map(|object| ObjectRef { kind: Kind::$kind, name: object.meta.key() }));)*
@@ -171,83 +171,83 @@ macro_rules! tables {
 }
 
 tables! {
-    /// Namespaces.
+    /// Cluster-scoped, so the namespace of their keys is empty. Labels select discovery, injection and waypoints.
     namespaces: Namespace,
-    /// Nodes.
+    /// Cluster-scoped. Have the localities of pods, and kubelet versions for native sidecars.
     nodes: Node,
     /// Kubernetes Services.
     services: Service,
-    /// EndpointSlices.
+    /// Addresses behind Kubernetes Services, of pods and others, with their readiness.
     endpoint_slices: EndpointSlice,
-    /// Pods.
+    /// Labels, addresses, nodes and service accounts of workloads.
     pods: Pod,
-    /// Secrets.
+    /// Certificates of gateways and clients (`credentialName`), and credentials for images of Wasm modules.
     secrets: Secret,
-    /// ConfigMaps.
+    /// Roots of certificates (`configmap://`, BackendTLSPolicy), and the mesh config of remote clusters.
     config_maps: ConfigMap,
-    /// ServiceAccounts.
+    /// Not read from API servers, since istiod's permissions do not include them.
     service_accounts: ServiceAccount,
-    /// Ingresses.
+    /// Of all classes: `ingressControllerMode` and `ingressClass` of mesh config decide which are served.
     ingresses: Ingress,
-    /// IngressClasses.
+    /// Cluster-scoped. Their `spec.controller` decides whether Ingresses of the class are served.
     ingress_classes: IngressClass,
-    /// VirtualServices.
+    /// Routes by host, for sidecars (gateway `mesh`) and for gateways.
     virtual_services: VirtualService,
-    /// DestinationRules.
+    /// Subsets of hosts, and how clients balance load, limit connections and use TLS.
     destination_rules: DestinationRule,
     /// Istio Gateways.
     gateways: Gateway,
-    /// ServiceEntries.
+    /// Hosts that are no Kubernetes Services, inside or outside of the mesh, with their endpoints.
     service_entries: ServiceEntry,
-    /// WorkloadEntries.
+    /// Workloads that are not pods, such as virtual machines; services select them by label.
     workload_entries: WorkloadEntry,
-    /// Sidecars.
+    /// Which hosts proxies of a namespace or workload see, and at which ports they listen.
     sidecars: Sidecar,
-    /// EnvoyFilters.
+    /// Patches of the generated listeners, routes, clusters and extensions.
     envoy_filters: EnvoyFilter,
-    /// ProxyConfigs.
+    /// Overrides of `defaultConfig` of mesh config, by namespace or workload.
     proxy_configs: ProxyConfig,
-    /// WorkloadGroups.
+    /// Templates of the WorkloadEntries that are created when workloads register.
     workload_groups: WorkloadGroup,
-    /// PeerAuthentications.
+    /// Whether workloads accept plain text, mutual TLS or both, also by port.
     peer_authentications: PeerAuthentication,
-    /// AuthorizationPolicies.
+    /// Which requests and connections to workloads are allowed, denied, audited, or passed to an external authorizer.
     authorization_policies: AuthorizationPolicy,
-    /// RequestAuthentications.
+    /// Which issuers of JWTs workloads trust, and where requests carry the tokens.
     request_authentications: RequestAuthentication,
-    /// Telemetries.
+    /// Tracing, metrics and access logs of the mesh, of a namespace, or of workloads.
     telemetries: Telemetry,
-    /// WasmPlugins.
+    /// WebAssembly modules for the filter chains of workloads.
     wasm_plugins: WasmPlugin,
-    /// TrafficExtensions.
+    /// WebAssembly modules or Lua scripts for the filter chains of workloads.
     traffic_extensions: TrafficExtension,
-    /// GatewayClasses.
+    /// Cluster-scoped. Their `spec.controllerName` decides which Gateways are served.
     gateway_classes: GatewayClass,
     /// Gateways of the Gateway API.
     kubernetes_gateways: KubernetesGateway,
-    /// HTTPRoutes.
+    /// Routes of HTTP requests, for listeners of Gateways and for Services.
     http_routes: HttpRoute,
-    /// GRPCRoutes.
+    /// Routes of gRPC calls by service and method, for listeners of Gateways and for Services.
     grpc_routes: GrpcRoute,
-    /// TLSRoutes.
+    /// Routes of TLS connections by SNI.
     tls_routes: TlsRoute,
-    /// TCPRoutes.
+    /// Routes of all connections to a listener.
     tcp_routes: TcpRoute,
-    /// ReferenceGrants.
+    /// Permit references from objects of other namespaces to Services, Secrets and others of their own.
     reference_grants: ReferenceGrant,
-    /// BackendTLSPolicies.
+    /// TLS settings for connections to Services: the expected host name, and roots that verify it.
     backend_tls_policies: BackendTlsPolicy,
-    /// ListenerSets.
+    /// Further listeners of Gateways, also of Gateways in other namespaces.
     listener_sets: ListenerSet,
-    /// XBackendTrafficPolicies.
+    /// Retry limits and session persistence of requests to Services. Experimental in the Gateway API.
     backend_traffic_policies: XBackendTrafficPolicy,
-    /// XBackends.
+    /// Backends outside of the cluster, by DNS name. Experimental in the Gateway API.
     backends: XBackend,
-    /// InferencePools.
+    /// Pods that serve a model, and the service that picks a pod for each request.
     inference_pools: InferencePool,
-    /// ServiceExports.
+    /// Make the Service of the same name available in all clusters of the set (MCS API).
     service_exports: ServiceExport,
-    /// ServiceImports.
+    /// Services that other clusters of the set export, with their virtual addresses (MCS API).
     service_imports: ServiceImport,
 }
 

@@ -38,7 +38,7 @@ pub use routes::Routes;
 /// The resources of one proxy.
 #[derive(Clone, Debug, Default)]
 pub struct Resources {
-    /// Its listeners.
+    /// Those of LDS, internal listeners such as `main_internal` included.
     pub listeners: Vec<Arc<Listener>>,
     /// Its route configurations by name.
     pub routes: BTreeMap<String, Arc<Routes>>,
@@ -85,10 +85,10 @@ pub struct Tls {
     pub alpn: Vec<String>,
 }
 
-/// A request of HTTP.
+/// What routes, policies and token checks read of a request.
 #[derive(Clone, Debug)]
 pub struct HttpRequest {
-    /// The method.
+    /// `:method`, such as `GET`.
     pub method: String,
     /// The host, with the port where the client names it.
     pub host: String,
@@ -109,7 +109,7 @@ pub struct Walk {
     pub chain: String,
     /// The route, by its name, which may be empty; for HTTP that found one.
     pub route: Option<String>,
-    /// The outcome.
+    /// What the proxy does with the request, or with the connection if it is not HTTP.
     pub outcome: Outcome,
 }
 
@@ -122,9 +122,9 @@ pub enum Outcome {
     NotFound,
     /// The proxy redirects to this location, with this status.
     Redirected {
-        /// The status.
+        /// 301, 302, 303, 307 or 308.
         status: u32,
-        /// The location.
+        /// `Location` of the response, such as `https://shop.example/cart`.
         location: String,
     },
     /// The proxy answers itself with this status.
@@ -136,7 +136,7 @@ pub enum Outcome {
 /// A cluster's share of the requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Share {
-    /// The cluster.
+    /// As the route names it, such as `outbound|80||web.shop.svc.cluster.local`. It may not exist.
     pub cluster: String,
     /// Its weight among the shares.
     pub weight: u32,
@@ -173,7 +173,7 @@ pub enum Upstream {
     Named(String),
 }
 
-/// One endpoint.
+/// A host of the cluster's `ClusterLoadAssignment`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
     /// Its address and port, behind the tunnel if it is reached by one; a path for a Unix socket.
@@ -184,7 +184,7 @@ pub struct Endpoint {
     pub priority: u32,
     /// Its weight within its locality.
     pub weight: u32,
-    /// The transport to it.
+    /// Chosen by the endpoint's metadata `envoy.transport_socket_match`, else that of the cluster.
     pub transport: Transport,
 }
 
@@ -315,7 +315,6 @@ impl Resources {
         }
     }
 
-    /// A cluster with its share.
     fn share(&self, cluster: &str, weight: u32, connection: &Connection) -> Share {
         let upstream = upstream::of(self, cluster, connection);
         let transport = self.clusters.get(cluster).map(upstream::transport_of).unwrap_or_default();

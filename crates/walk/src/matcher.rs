@@ -17,7 +17,6 @@ pub(super) fn find<'a>(listener: &'a Listener, tree: &Matcher, connection: &Conn
     named.or(listener.default_filter_chain.as_ref())
 }
 
-/// The name of the chain for a connection.
 fn chain_name(matcher: &Matcher, connection: &Connection) -> Option<String> {
     let found = match matcher.matcher_type.as_ref() {
         Some(MatcherType::MatcherTree(tree)) => in_tree(tree, connection),

@@ -41,7 +41,7 @@ pub enum TokenClaims<'a> {
     Absent,
     /// Those of a valid token.
     Believed(&'a Claims),
-    /// Unknown.
+    /// Any token is possible, so that matches on claims cannot be decided.
     Unknown,
 }
 
@@ -54,11 +54,11 @@ pub struct Visitor<'a> {
     pub source: Option<IpAddr>,
     /// The original client address, if known.
     pub remote: Option<IpAddr>,
-    /// The claims of its token.
+    /// What policies compare with `request.auth.*`.
     pub claims: TokenClaims<'a>,
     /// The workload's address and port.
     pub destination: (IpAddr, u16),
-    /// The request, for HTTP.
+    /// `None` for connections that are not HTTP: matches on headers cannot be decided then.
     pub http: Option<&'a HttpRequest>,
 }
 

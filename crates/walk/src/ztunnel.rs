@@ -18,7 +18,7 @@ const SPIFFE: &str = "spiffe://";
 /// A workload, as far as policies find it.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// Its namespace.
+    /// Policies of this namespace apply if their scope is `Namespace`.
     pub namespace: &'a str,
     /// The policies that it lists, as `namespace/name`.
     pub listed: &'a [String],

@@ -13,7 +13,6 @@ use navarch_net::peer::client_key;
 #[derive(Debug)]
 pub(super) struct CallerShares {
     callers: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
-    /// The share of each caller, in kilobytes.
     kilobytes: u32,
 }
 

@@ -93,7 +93,7 @@ impl CurrentInjector {
         Self { state: Arc::new(ArcSwap::from_pointee(state)), changed: watch::Sender::new(()) }
     }
 
-    /// The current state.
+    /// Does not block. The guard keeps this state even if another one is stored meanwhile.
     #[must_use]
     pub fn load(&self) -> Guard<Arc<InjectorState>> {
         self.state.load()

@@ -52,11 +52,9 @@ impl Default for Limits {
     }
 }
 
-/// A received review.
 #[derive(Debug)]
 pub(super) struct ReceivedReview {
     pub(super) body: Bytes,
-    /// The caller.
     pub(super) peer: IpAddr,
     /// The memory charge.
     _charges: [Charge; 2],

@@ -104,10 +104,8 @@ struct PatchLabels {
     reason: &'static str,
 }
 
-/// The outcome for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PodOutcome {
-    /// The pod was injected.
     Injected,
     /// The pod was not changed.
     Skipped,
@@ -116,7 +114,7 @@ pub(super) enum PodOutcome {
 }
 
 impl Metrics {
-    /// Registers all metrics.
+    /// Registers `galley_validation_*`, `webhook_patch_*` and `sidecar_injection_*`.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let m = metrics.clone();

@@ -59,7 +59,7 @@ pub struct Registration {
     pub roots: watch::Receiver<Arc<str>>,
     /// How long foreign or former roots are kept.
     pub grace: Duration,
-    /// The metrics.
+    /// Counts updates of the configurations, by success.
     pub metrics: Metrics,
 }
 
@@ -230,7 +230,6 @@ impl State {
         false
     }
 
-    /// Applies the result of a trial.
     fn apply_trial(&mut self, outcome: Result<(), String>) {
         match outcome {
             Ok(()) => {

@@ -86,7 +86,6 @@ pub(super) struct Answer {
     /// `JSONPatch` if there is a patch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) patch_type: Option<&'static str>,
-    /// Audit annotations.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) audit_annotations: BTreeMap<String, String>,
 }
@@ -169,7 +168,6 @@ impl PendingResponse {
 struct ReviewResponse {
     /// `AdmissionReview`.
     kind: &'static str,
-    /// The version of the review.
     api_version: &'static str,
     response: Answer,
 }

@@ -46,7 +46,6 @@ pub struct Webhooks {
     /// Limits concurrent large reviews, each on a thread of its own, as answering takes a multiple of their size; fair among
     /// callers.
     large: Arc<FairSemaphore<IpAddr>>,
-    /// The metrics.
     metrics: Metrics,
 }
 
@@ -57,7 +56,7 @@ impl std::fmt::Debug for Webhooks {
 }
 
 impl Webhooks {
-    /// The current injector.
+    /// The state that `/inject` reads. The handle follows later changes.
     #[must_use]
     pub fn injector(&self) -> CurrentInjector {
         self.injector.clone()
@@ -123,7 +122,7 @@ pub(super) async fn ready(State(webhooks): State<Arc<Webhooks>>) -> StatusCode {
 }
 
 impl Webhooks {
-    /// The metrics.
+    /// The handle with which the paths count. Clones count together.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()

@@ -21,7 +21,7 @@ pub struct ValidatedObject {
     pub subject: Subject,
     /// The object, if it is valid and of a known kind.
     pub object: Option<AnyObject>,
-    /// Its verdict.
+    /// Errors reject the object; warnings are for the author of a valid one.
     pub verdict: Verdict,
 }
 

@@ -18,7 +18,7 @@ pub struct ChangeProgress {
     pub number: u64,
     /// `<pod>.<namespace>-<number>`.
     pub id: Arc<str>,
-    /// The proxy.
+    /// The client, by the node message of its first request.
     pub proxy: Arc<Proxy>,
     /// The responses in the history that contain these changes, oldest first.
     pub responses: Vec<ChangeResponse>,
@@ -31,7 +31,7 @@ pub struct ChangeProgress {
 pub struct ChangeResponse {
     /// Unique within the stream.
     pub number: u64,
-    /// Type of its resources.
+    /// The `type_url` of the response.
     pub kind: ResourceType,
     /// The first and the last snapshot whose changes it contains.
     pub changes: [u64; 2],

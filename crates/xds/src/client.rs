@@ -45,7 +45,6 @@ pub(super) struct ChargedNames {
 /// The client of a stream.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
-    /// The memory of all clients.
     memory: Arc<Memory>,
     /// The metric label of its port.
     port: &'static str,
@@ -72,7 +71,6 @@ impl Memory {
 }
 
 impl Client {
-    /// Counts a rejection of the client.
     pub(super) fn count_rejection(&self, reason: &'static str) {
         self.memory.rejections.count(self.port, reason, self.address);
     }

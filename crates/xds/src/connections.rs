@@ -39,9 +39,7 @@ pub(super) struct Connection {
     pub(super) since: Timestamp,
     /// The same by the monotonic clock: the session's start.
     pub(super) begun: Instant,
-    /// Its protocol.
     pub(super) protocol: Protocol,
-    /// The proxy.
     pub(super) proxy: Arc<Proxy>,
     /// Its name in the engine.
     pub(super) proxy_id: ProxyId,
@@ -60,9 +58,9 @@ pub struct ConnectionInfo {
     pub peer: Option<SocketAddr>,
     /// When it connected.
     pub connected_at: Timestamp,
-    /// Its protocol.
+    /// State of the world or delta, by the gRPC method that the client called.
     pub protocol: Protocol,
-    /// The proxy.
+    /// The client, by the node message of its first request.
     pub proxy: Arc<Proxy>,
     /// Its name in the engine.
     pub proxy_id: ProxyId,
@@ -73,7 +71,7 @@ pub struct ConnectionInfo {
 /// Information about one type of one stream.
 #[derive(Clone, Debug)]
 pub struct TypeInfo {
-    /// The type.
+    /// The `type_url` that the client subscribed to.
     pub kind: ResourceType,
     /// Whether it is a wildcard subscription.
     pub wildcard: bool,
@@ -119,9 +117,9 @@ pub struct PushInfo {
 /// One response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Its nonce.
+    /// `<version>-<stream>.<number>`, which the client returns in its ACK or NACK.
     pub nonce: Arc<str>,
-    /// Its version.
+    /// `<start of the process>/<revision of the snapshot>`.
     pub version: Arc<str>,
     /// When it was sent.
     pub at: Timestamp,

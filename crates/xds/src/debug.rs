@@ -58,7 +58,6 @@ pub(super) fn is_debug(url: &str) -> bool {
 }
 
 impl DebugResponse {
-    /// Encodes the response.
     pub(super) fn encode(self, protocol: Protocol, type_url: String, sent: &SentResponse) -> Vec<u8> {
         let control_plane = self.control_plane.map(|identifier| ControlPlane { identifier });
         let (version, nonce) = (sent.version.to_string(), sent.nonce.to_string());

@@ -94,7 +94,6 @@ fn other_choice(message: &DynamicMessage, field: &FieldDescriptor) -> Option<Str
     Some(other.json_name().to_owned())
 }
 
-/// The value of a field.
 fn field(field: &FieldDescriptor, json: &Value, unknown: UnknownFields) -> Result<Field, JsonError> {
     let Kind::Message(inner) = field.kind() else { return plain(field, json, unknown) };
     if field.is_map() {
@@ -109,7 +108,6 @@ fn field(field: &FieldDescriptor, json: &Value, unknown: UnknownFields) -> Resul
     Ok(Field::List(items?.into_iter().map(Field::Message).collect()))
 }
 
-/// The value of a field of map entries.
 fn map(entry: &MessageDescriptor, json: &Value, unknown: UnknownFields) -> Result<Field, JsonError> {
     let (key_kind, value_field) = (entry.map_entry_key_field().kind(), entry.map_entry_value_field());
     let mut entries = HashMap::new();

@@ -75,7 +75,6 @@ fn field(value: &Field, kind: &Kind) -> Result<Value, JsonError> {
     })
 }
 
-/// The JSON of a list.
 fn list(items: &[Field], kind: &Kind) -> Result<Vec<Value>, JsonError> {
     let item = |(i, item)| field(item, kind).map_err(|error: JsonError| error.under(&format!("[{i}]")));
     items.iter().enumerate().map(item).collect()

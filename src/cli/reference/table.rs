@@ -14,9 +14,7 @@ pub(super) struct Section {
 pub(super) struct Variable {
     /// The name; one that ends in `*` matches all names with this prefix.
     pub(super) name: &'static str,
-    /// The default.
     pub(super) default: Default,
-    /// The effect.
     pub(super) effect: &'static str,
     /// The behaviour if it is not read and no value matches that.
     pub(super) instead: Option<&'static str>,
@@ -29,7 +27,6 @@ pub(super) enum Default {
     Unset,
     /// This value.
     Value(&'static str),
-    /// A description.
     Words(&'static str),
 }
 

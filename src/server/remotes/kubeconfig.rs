@@ -11,7 +11,6 @@ use super::super::kubernetes;
 /// Why a kubeconfig is rejected. The error does not contain its content.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KubeconfigError {
-    /// It is empty.
     #[error("the kubeconfig is empty")]
     Empty,
     /// It is not a kubeconfig.

@@ -50,7 +50,6 @@ pub(in crate::server) struct HookRoots {
     pub(in crate::server) roots: watch::Receiver<Arc<str>>,
     /// The announcements of roots that are registered.
     pub(in crate::server) announcements: Announcements,
-    /// Metrics.
     pub(in crate::server) metrics: Metrics,
 }
 

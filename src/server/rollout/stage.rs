@@ -37,7 +37,6 @@ pub(super) enum Query<'a> {
     Unknown(&'a str),
 }
 
-/// The decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Stay at the stage, for this reason.

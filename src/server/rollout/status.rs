@@ -27,7 +27,6 @@ impl Work {
     }
 }
 
-/// The report of one rollout.
 fn report(name: &ObjectRef, rollout: &Rollout, known: Option<&TrackedRollout>) -> RolloutReport {
     let (state, stage) = match &rollout.progress {
         RolloutProgress::Waiting => (RolloutState::Waiting, 0),

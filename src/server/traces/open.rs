@@ -139,7 +139,6 @@ fn is_unanswered(response: &ChangeResponse) -> bool {
     response.answer.is_none()
 }
 
-/// The outcome of one response.
 fn outcome(response: &ChangeResponse, began: Instant) -> Outcome {
     let sent = response.at.saturating_duration_since(began);
     match &response.answer {

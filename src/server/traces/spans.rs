@@ -155,7 +155,6 @@ impl Trace<'_> {
     }
 }
 
-/// The attributes of an object.
 fn set_object_attributes(span: &mut Span, object: &ChangedObject) {
     let ChangedObject { name, generation, .. } = object;
     span.attributes.extend([

@@ -30,7 +30,6 @@ const GOAL: (f64, f64) = (15e6, 0.002);
 const IDLE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
 /// Timeout until a cluster is served.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[tokio::main]
@@ -139,7 +138,6 @@ async fn idle(pid: u32, time: Duration) -> Result<Value> {
     Ok(json!({"rss_kb": after.rss_kb, "peak_rss_kb": after.peak_kb, "idle_cpu_share": share}))
 }
 
-/// The values as a table.
 fn table(report: &Value) -> String {
     let number = |value: &Value| value.as_f64().unwrap_or_default();
     let megabytes = |kilobytes: &Value| number(kilobytes) * 1024.0 / 1e6;

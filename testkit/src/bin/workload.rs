@@ -38,7 +38,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 /// The usage message.
 const USAGE: &str =
     "serve NAME PORT | load PORT RATE ADDRESS/HOST/PATH… | get|try COUNT ADDRESS/HOST/PATH | sniff ONE OTHER WORD";
-/// Timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[tokio::main]
@@ -190,7 +189,6 @@ async fn on_one_connection(target: Target, pause: Duration, tally: Arc<Mutex<Tal
     }
 }
 
-/// The response.
 struct Reply {
     /// The body of a response with status 200, or else the status.
     said: String,

@@ -101,7 +101,6 @@ fn without_timeouts(value: &mut Value) {
 
 /// An application in pods.
 struct Application<'a> {
-    /// Its namespace.
     namespace: &'a str,
     /// Its name, and that of its service account.
     app: &'a str,
@@ -109,7 +108,6 @@ struct Application<'a> {
     version: &'a str,
     /// Number of pods.
     replicas: usize,
-    /// Its response.
     says: &'a str,
 }
 

@@ -132,7 +132,6 @@ fn namespace_of(object: &Value) -> &str {
     object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The namespace of an object, as an object.
 fn namespace(object: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace_of(object)}})
 }

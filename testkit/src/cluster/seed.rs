@@ -42,7 +42,7 @@ impl World {
         ClusterConfig { api_server_flags, ..ClusterConfig::default() }
     }
 
-    /// All objects.
+    /// Namespaces, then each service's Pods, Service and EndpointSlice, then VirtualServices and DestinationRules.
     pub fn objects(self) -> impl Iterator<Item = Value> {
         let namespaces = (0..self.namespaces).map(move |n| namespace(n, self.ambient));
         let services = (0..self.services).flat_map(move |n| {
@@ -53,7 +53,6 @@ impl World {
         namespaces.chain(services).chain(rules)
     }
 
-    /// The namespace of a service.
     fn namespace(self, service: usize) -> String {
         format!("ns{}", service % self.namespaces.max(1))
     }
@@ -152,7 +151,6 @@ impl World {
         pod
     }
 
-    /// The VirtualService of a service.
     fn virtual_service(self, n: usize) -> Value {
         let host = format!("svc{n}.{}.svc.cluster.local", self.namespace(n));
         let mut object = stored("networking.istio.io/v1", "VirtualService", &self.namespace(n), &format!("svc{n}"));
@@ -241,7 +239,6 @@ fn key(object: &Value) -> String {
     }
 }
 
-/// Bytes in base64.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 pub(crate) const MAX_FRAME: usize = 16_384;
 /// Bytes of a frame's head.
 pub(crate) const HEAD: usize = 9;
-/// The one stream.
 pub(crate) const STREAM: u32 = 1;
 /// Bytes that either side may send ahead before anything was said about it.
 pub(crate) const DEFAULT_WINDOW: u32 = 65_535;
@@ -51,7 +50,6 @@ pub(crate) enum Type {
 }
 
 impl Type {
-    /// By its number.
     fn of(number: u8) -> Self {
         match number {
             0 => Self::Data,

@@ -11,7 +11,6 @@ use crate::local_http::LocalRequest;
 const PORTS: [u16; 4] = [15000, 15004, 15020, 15021];
 pub(super) const FLAGS: &[Flag] =
     &[Flag::text("debug-port", "15000", "Port on this machine: 15000, 15004, 15020 or 15021")];
-/// Timeout of the request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Sends the request, and prints only the response body, which istioctl parses.

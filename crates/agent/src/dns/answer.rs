@@ -20,9 +20,9 @@ const PAYLOAD: u16 = 1232;
 /// The transport of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// UDP.
+    /// Answers have at most 512 bytes, or the payload size in the query's EDNS record; longer ones are truncated.
     Udp,
-    /// TCP.
+    /// Answers have at most 65535 bytes; clients use TCP after a truncated answer over UDP.
     Tcp,
 }
 

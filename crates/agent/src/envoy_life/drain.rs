@@ -16,7 +16,7 @@ const MAX_FAILURES: u32 = 5;
 pub struct AdminApi {
     /// The loopback address.
     pub host: String,
-    /// The port.
+    /// `proxyAdminPort` of the proxy config, 15000 by default.
     pub port: u16,
 }
 

@@ -9,9 +9,9 @@ use tokio::process::{Child, Command};
 pub struct Launch {
     /// The command prefix that binds the program's life to the agent's; may be empty.
     pub launcher: Vec<String>,
-    /// The program.
+    /// Path of Envoy: `binaryPath` of the proxy config. With a launcher, it follows the launcher's words.
     pub program: String,
-    /// Its arguments.
+    /// Those of Envoy, beginning with `-c` and the bootstrap's path, without the name of the program.
     pub arguments: Vec<String>,
     /// Variables in addition to the agent's own.
     pub variables: Vec<(String, String)>,

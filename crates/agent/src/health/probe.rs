@@ -30,7 +30,6 @@ const SERVING: i32 = 1;
 /// `grpc.health.v1.HealthCheckRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct CheckRequest {
-    /// The service to check.
     #[prost(string, tag = "1")]
     service: String,
 }

@@ -25,7 +25,7 @@ pub enum ApplyError {
 /// The commands for a machine without mesh rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DryRun {
-    /// The program to run.
+    /// `iptables-restore` or `ip6tables-restore`, without `-restore` if rules are only removed; `nft` with nftables.
     pub program: String,
     /// The program's input: lines for a restore program, else the arguments of one call per line.
     pub lines: Vec<String>,

@@ -77,7 +77,7 @@ pub enum OptionsError {
 }
 
 impl Options {
-    /// All flags.
+    /// In the order of `--help`; istio-iptables and istio-clean-iptables have the same.
     pub const FLAGS: &[Flag] = FLAGS;
 
     /// The variables that set a flag; the last one that is set applies, and the flag takes precedence over all.

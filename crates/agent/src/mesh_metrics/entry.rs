@@ -55,12 +55,10 @@ pub(super) struct EntryFields<'a> {
     tags: &'a Texts,
 }
 
-/// Metadata of a peer.
 #[derive(Clone, Copy, Debug)]
 enum PeerMetadata<'a> {
     /// From the headers of its proxy, as stored by Envoy.
     Headers(&'a [u8]),
-    /// From the metadata of its endpoint.
     Endpoint(&'a str),
     /// From the baggage of its tunnel.
     Baggage(&'a str),
@@ -73,7 +71,6 @@ pub(super) struct Waiting {
     pub(super) until: Instant,
 }
 
-/// The protocol and the outcome.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ProtocolOutcome {
     /// A TCP connection.

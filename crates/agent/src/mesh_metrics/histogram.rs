@@ -33,7 +33,6 @@ pub(super) struct Histogram {
 }
 
 impl Histogram {
-    /// Observes a value.
     pub(super) fn observe(&mut self, value: u64) {
         let place = BOUNDS.partition_point(|bound| *bound < value as f64);
         if let Some(bucket) = self.buckets.get_mut(place) {

@@ -142,7 +142,6 @@ impl Lookups {
         stream
     }
 
-    /// Ends a stream.
     pub(super) fn end(&mut self, stream: StreamId) {
         self.stream.take_if(|asks| *asks == stream);
     }

@@ -10,7 +10,6 @@ use super::families::{ALL, METRICS};
 use super::labels::{Labels, UNKNOWN, is_standard};
 use super::wire::{Texts, text};
 
-/// The changes, by metric.
 #[derive(Debug, Default)]
 pub(super) struct Overrides([Changes; METRICS]);
 

@@ -140,7 +140,6 @@ pub(super) struct AlternativeName {
     pub(super) uri: Bytes,
 }
 
-/// The request.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HttpRequest {
     #[prost(bytes = "bytes", tag = "3")]
@@ -149,7 +148,6 @@ pub(super) struct HttpRequest {
     pub(super) request_headers: Texts,
 }
 
-/// The response.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HttpResponse {
     #[prost(message, optional, tag = "1")]

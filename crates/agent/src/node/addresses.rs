@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// As the kernel has it, such as `eth0`.
     pub name: String,
     /// Whether it is up.
     pub up: bool,
     /// Whether it is loopback.
     pub loopback: bool,
-    /// Its addresses.
+    /// IPv4 and IPv6 in the kernel's order, link-local ones included.
     pub addresses: Vec<IpAddr>,
 }
 

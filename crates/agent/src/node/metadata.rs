@@ -78,7 +78,7 @@ pub struct MetadataInput<'a> {
 pub struct MetadataError {
     /// The key as written.
     pub key: String,
-    /// Its value.
+    /// As JSON, hence a text is in quotes.
     pub value: String,
 }
 

@@ -10,7 +10,6 @@ use super::{METADATA_V4, Platform, put};
 use crate::node::Locality;
 use navarch_api::regular_file;
 
-/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// The default API version, unless the server lists a newer one.
 const VERSION: &str = "2019-08-15";

@@ -10,7 +10,6 @@ use crate::node::Locality;
 use crate::variables::Variables;
 use navarch_api::regular_file;
 
-/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The root path of the metadata.
 const ROOT: &str = "/computeMetadata/v1";

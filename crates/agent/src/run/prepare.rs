@@ -84,7 +84,6 @@ pub enum PrepareError {
     Template(#[from] TemplateError),
 }
 
-/// The error of a file.
 fn file(path: &str) -> impl FnOnce(std::io::Error) -> PrepareError {
     move |source| PrepareError::File { path: path.to_owned(), source }
 }

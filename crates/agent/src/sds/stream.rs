@@ -28,7 +28,6 @@ pub(super) struct Subscription {
 
 /// A change to send.
 pub(super) enum Change {
-    /// A secret.
     Now(Any),
     /// The secret does not exist.
     Gone,
@@ -36,9 +35,7 @@ pub(super) enum Change {
 
 /// One of the two xDS protocols.
 pub(super) trait Protocol: 'static {
-    /// The request type.
     type Request: Send + 'static;
-    /// The response type.
     type Response: Send + 'static;
 
     /// Reads a request. `watched` are the current subscriptions.

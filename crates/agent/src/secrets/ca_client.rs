@@ -16,7 +16,7 @@ const SIGN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The request metadata of the signer (`ISTIO_META_CERT_SIGNER`).
 const SIGNER: &str = "CertSigner";
 
-/// A client of the CA.
+/// Sends CSRs to the CA with the workload's credentials; each request has a connection of its own.
 #[derive(Clone, Debug)]
 pub struct CaClient {
     /// The address and credentials of the CA.

@@ -22,11 +22,11 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Certificates that are mounted into the workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// File of the certificate chain.
+    /// PEM, leaf first: `cert-chain.pem`, or `certificates.pem` on GKE.
     pub chain: PathBuf,
     /// File of the private key.
     pub key: PathBuf,
-    /// File of the root certificates.
+    /// PEM of the trusted CAs: `root-cert.pem`, or `ca_certificates.pem` on GKE.
     pub roots: PathBuf,
 }
 

@@ -15,9 +15,9 @@ pub enum SecretName {
     FileRoots(PathBuf),
     /// `file-cert:<chain>~<key>`: a certificate in files.
     FileCertificate {
-        /// The chain.
+        /// File of the certificates in PEM. Neither path is empty or contains `~`.
         chain: PathBuf,
-        /// The key.
+        /// File of the private key in PEM.
         key: PathBuf,
     },
 }

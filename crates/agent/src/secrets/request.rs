@@ -41,7 +41,6 @@ impl KeyKind {
         }
     }
 
-    /// Generates a key.
     fn generate(self) -> Result<KeyPair, rcgen::Error> {
         match self {
             Self::P256 => KeyType::P256.generate(),

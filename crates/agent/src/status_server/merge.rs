@@ -94,7 +94,6 @@ pub(super) async fn merge(
     (content_type, Body::from_stream(stream::unfold(RemainingBody { parts, deadline, _charge: charge }, next)))
 }
 
-/// The timeout of a scrape.
 fn scrape_timeout(headers: &HeaderMap) -> Duration {
     let seconds = headers.get(TIMEOUT_HEADER).and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
     let given = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());

@@ -12,12 +12,12 @@ pub struct ScrapeConfig {
     pub targets: Vec<ScrapeTarget>,
 }
 
-/// A target.
+/// One endpoint of the application's metrics, from its `prometheus.io/*` annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScrapeTarget {
     /// The port on localhost.
     pub port: u16,
-    /// The path.
+    /// Begins with `/`; `/metrics` if the annotation is not set.
     pub path: String,
 }
 

@@ -49,7 +49,6 @@ pub(super) struct ModuleRequest {
     pub(super) resource: String,
     /// The version of that resource.
     pub(super) version: String,
-    /// The timeout.
     pub(super) timeout: Duration,
     /// Credentials for the registry.
     pub(super) secret: Option<SecretBytes>,

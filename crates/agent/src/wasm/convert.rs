@@ -77,9 +77,7 @@ enum Absent {
 
 /// A Wasm filter.
 enum Filter {
-    /// An HTTP filter.
     Http(Box<HttpWasm>),
-    /// A network filter.
     Network(Box<NetworkWasm>),
 }
 

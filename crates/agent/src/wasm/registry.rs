@@ -46,7 +46,6 @@ pub(super) enum RegistryError {
 pub(super) struct Registry<'a> {
     config: &'a ModulesConfig,
     reference: &'a Reference,
-    /// The credentials for the registry.
     credentials: Option<Credentials>,
     /// `https`, or `http` if it is allowed and HTTPS is not available.
     scheme: &'static str,

@@ -77,7 +77,6 @@ pub(super) fn of_service_entry(name: &NamespacedName, view: &View<'_>) -> Option
     Some(vec![(BOUND, of_both(before, meta, view)), (MISSING, missing), (VISIBILITY, seen)])
 }
 
-/// The conditions of a WorkloadEntry.
 pub(super) fn of_workload_entry(name: &NamespacedName, view: &View<'_>) -> Option<Conditions> {
     let object = view.object::<WorkloadEntry>(name)?;
     let bound = match waypoint::before_entry(&labels_of_entry(object), &object.meta.key.namespace, view) {

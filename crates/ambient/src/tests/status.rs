@@ -45,7 +45,6 @@ fn conditions(objects: &str, name: &str) -> Vec<String> {
     short(&told(&mut mesh)[name])
 }
 
-/// A status in short.
 fn short(status: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let list = |name: &str| status[name].as_array().unwrap().clone();

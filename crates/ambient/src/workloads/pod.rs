@@ -99,7 +99,6 @@ impl Query for ServiceOfSlice {
     }
 }
 
-/// The Service of an EndpointSlice.
 pub(super) fn service_of_slice(slice: &Object<EndpointSlice>) -> Option<NamespacedName> {
     Some(NamespacedName::of(slice.meta.key.namespace.clone(), slice.spec.service.clone()?))
 }

@@ -13,7 +13,6 @@ const fn used(name: &'static str, kinds: &'static [&'static str]) -> Annotation 
     Annotation { name, kinds, is_deprecated: false }
 }
 
-/// A deprecated annotation.
 const fn deprecated(name: &'static str, kinds: &'static [&'static str]) -> Annotation {
     Annotation { name, kinds, is_deprecated: true }
 }

@@ -60,7 +60,6 @@ struct RoutedDestination<'a> {
 /// The destination of a route that names none: no host is empty.
 static NOWHERE: Destination = Destination { host: String::new(), subset: String::new(), port: None };
 
-/// All destinations of a VirtualService.
 fn routed_destinations(service: &VirtualService) -> Vec<RoutedDestination<'_>> {
     let route =
         |rule: &str, index: usize, place: usize| format!("spec.{rule}[{index}].route[{place}].destination.host");

@@ -23,9 +23,9 @@ pub struct CertificateEnd {
     pub role: String,
     /// Its subject, or the first name if it has none.
     pub subject: String,
-    /// Not before.
+    /// X.509 `notBefore`. The thresholds of short-lived certificates are shares of the time from here to `not_after`.
     pub not_before: Timestamp,
-    /// Not after.
+    /// X.509 `notAfter`: peers reject the certificate afterwards. `days` is counted to here.
     pub not_after: Timestamp,
     /// Whole days until expiry, negative after it.
     pub days: i64,

@@ -42,7 +42,7 @@ pub enum Check {
 }
 
 impl Check {
-    /// All checks.
+    /// In the order of declaration. A test compares their anchors with the sections of `docs/doctor.md`.
     pub const ALL: [Self; 18] = [
         Self::Answer,
         Self::Ready,

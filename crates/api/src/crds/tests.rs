@@ -18,7 +18,6 @@ fn definitions() -> impl Iterator<Item = (String, Value)> {
     documents().into_iter().map(|document| (document["spec"]["names"]["kind"].as_str().unwrap().to_owned(), document))
 }
 
-/// Every node of a schema by path.
 fn nodes(path: &str, schema: &Value, into: &mut BTreeMap<String, Value>) {
     into.insert(path.to_owned(), schema.clone());
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {

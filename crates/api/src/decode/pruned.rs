@@ -98,7 +98,6 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for PrunedVisitor<V> {
 
 /// The items of a list, each pruned.
 struct PrunedItems<A> {
-    /// The items.
     inner: A,
     /// What is kept of each.
     keep: &'static Keep,
@@ -133,7 +132,6 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for PrunedItems<A> {
 
 /// The fields that are kept.
 struct PrunedFields<A> {
-    /// All fields.
     inner: A,
     /// Which are kept.
     keep: &'static Keep,

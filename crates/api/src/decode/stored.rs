@@ -105,7 +105,7 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// The reason in `details` if a server has not seen the requested version yet.
 const VERSION_TOO_LARGE: &str = "ResourceVersionTooLarge";
 
-/// A watch event.
+/// An event in the response to a watch of the Kubernetes API.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchEvent {
     /// An object was added or modified.
@@ -124,7 +124,7 @@ pub enum WatchEvent {
         /// Whether this ends the initial events.
         ends_initial: bool,
     },
-    /// The watch has failed.
+    /// `ERROR`: the server ends the watch, such as with code 410 if the requested version is too old.
     Failed(ServerStatus),
 }
 
@@ -135,7 +135,7 @@ pub struct StoredObject {
     pub version: String,
     /// The identity of the object, as far as it is known.
     pub subject: Subject,
-    /// The outcome.
+    /// The object without fields that Navarch does not use, or why there is none.
     pub outcome: Outcome,
 }
 
@@ -145,7 +145,7 @@ pub struct StoredObject {
 pub struct ServerStatus {
     /// The HTTP status code.
     pub code: u16,
-    /// The message.
+    /// For people; the first 300 characters of the body if a response is not a `metav1.Status`.
     pub message: String,
     /// Machine-readable details.
     pub(super) details: Option<StatusDetails>,
@@ -268,7 +268,6 @@ impl Header {
         WatchEvent::Gone { name, version: text(self.metadata.resource_version) }
     }
 
-    /// The event of a bookmark.
     pub(super) fn bookmark(self) -> WatchEvent {
         let ends_initial =
             self.metadata.annotations.is_some_and(|annotations| annotations.contains_key(INITIAL_EVENTS_END));

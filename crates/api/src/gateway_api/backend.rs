@@ -21,11 +21,11 @@ pub struct XBackend {
     pub tls: Option<BackendTls>,
 }
 
-/// The port of a backend.
+/// Like a port of an EndpointSlice; an XBackend has exactly one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackendPort {
-    /// A name for it.
+    /// A DNS label or empty. Routes select the port by its number.
     pub name: Option<String>,
     /// 1 to 65535.
     pub port: i32,

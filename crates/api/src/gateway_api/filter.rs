@@ -19,7 +19,7 @@ pub struct RouteFilter {
     /// Changes response headers.
     #[serde(default)]
     pub response_header_modifier: Option<HeaderFilter>,
-    /// Mirrors the request.
+    /// Sends copies of requests to another backend.
     #[serde(default)]
     pub request_mirror: Option<MirrorFilter>,
     /// Responds with a redirect.
@@ -43,9 +43,9 @@ pub struct RouteFilter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeaderFilter {
-    /// Headers to set.
+    /// Headers whose values are replaced, or added if they are absent; of equal names the first counts.
     pub set: Vec<HttpHeader>,
-    /// Headers to add.
+    /// Headers whose values are added to those that exist; of equal names the first counts.
     pub add: Vec<HttpHeader>,
     /// Names of headers to remove.
     pub remove: Vec<String>,

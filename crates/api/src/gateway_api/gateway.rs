@@ -73,7 +73,7 @@ pub struct ParametersRef {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllowedListeners {
-    /// Their namespaces.
+    /// Where these ListenerSets are; by default in no namespace, so that none may attach.
     pub namespaces: ListenerNamespaces,
 }
 

@@ -12,6 +12,6 @@ pub struct GatewayClass {
     pub controller_name: String,
     /// Settings for all Gateways of the class. istiod ignores them.
     pub parameters_ref: Option<ParametersRef>,
-    /// The description of the class.
+    /// For people, at most 64 characters.
     pub description: Option<String>,
 }

@@ -22,7 +22,7 @@ pub struct HttpRoute {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRouteRule {
-    /// Its name in the route.
+    /// Unique in the route; names its routes in Envoy, which are otherwise `namespace.route.position`.
     pub name: Option<String>,
     /// Conditions, one of which must match.
     pub matches: Vec<HttpRouteMatch>,
@@ -125,7 +125,6 @@ impl Default for HttpRouteRule {
 }
 
 impl Default for HttpPathMatch {
-    /// Matches every path.
     fn default() -> Self {
         Self { kind: "PathPrefix".to_owned(), value: "/".to_owned() }
     }

@@ -34,7 +34,7 @@ pub struct TcpRoute {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct L4RouteRule {
-    /// Its name in the route.
+    /// Unique in the route. Envoy's configuration does not contain it.
     pub name: Option<String>,
     /// The weighted backends.
     pub backend_refs: Vec<BackendRef>,

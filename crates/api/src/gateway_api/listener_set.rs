@@ -18,11 +18,11 @@ pub struct ListenerSet {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ParentGateway {
-    /// Group of the parent.
+    /// `gateway.networking.k8s.io` by default; a set with another one attaches to nothing.
     pub group: String,
-    /// Kind of the parent.
+    /// `Gateway` by default; a set with another one attaches to nothing.
     pub kind: String,
-    /// Name of the parent.
+    /// `metadata.name` of the Gateway, whose `allowedListeners` must permit the set.
     pub name: String,
     /// Namespace of the parent; unset is the ListenerSet's namespace.
     pub namespace: Option<String>,

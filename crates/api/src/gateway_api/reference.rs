@@ -8,16 +8,16 @@ use super::{RouteFilter, gateway_group, gateway_kind, secret_kind, service_kind}
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ParentReference {
-    /// Group of the parent.
+    /// `gateway.networking.k8s.io` by default; empty is the core group, which a Service needs.
     #[serde(default = "gateway_group")]
     pub group: String,
-    /// Kind of the parent.
+    /// `Gateway` by default. Parents of unknown kinds are ignored: they may be for another controller.
     #[serde(default = "gateway_kind")]
     pub kind: String,
     /// Namespace of the parent; unset is the route's namespace.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// Name of the parent.
+    /// `metadata.name` of the parent.
     pub name: String,
     /// Restricts the parent to the listener of this name.
     #[serde(default)]
@@ -34,10 +34,10 @@ pub struct BackendRef {
     /// Group of the backend; empty is the core group.
     #[serde(default)]
     pub group: String,
-    /// Kind of the backend.
+    /// `Service` by default; with their groups also `Hostname`, `ServiceImport`, `XBackend` and `InferencePool`.
     #[serde(default = "service_kind")]
     pub kind: String,
-    /// Name of the backend.
+    /// `metadata.name` of the backend; for the kind `Hostname` the host itself.
     pub name: String,
     /// Namespace of the backend; unset is the route's namespace.
     #[serde(default)]
@@ -60,10 +60,10 @@ pub struct BackendObject {
     /// Group of the backend; empty is the core group.
     #[serde(default)]
     pub group: String,
-    /// Kind of the backend.
+    /// `Service` by default; with their groups also `Hostname`, `ServiceImport`, `XBackend` and `InferencePool`.
     #[serde(default = "service_kind")]
     pub kind: String,
-    /// Name of the backend.
+    /// `metadata.name` of the backend; for the kind `Hostname` the host itself.
     pub name: String,
     /// Namespace of the backend; unset is the route's namespace.
     #[serde(default)]
@@ -96,9 +96,9 @@ pub struct CertificateRef {
 pub struct ObjectReference {
     /// Group of the object; empty is the core group.
     pub group: String,
-    /// Kind of the object.
+    /// Required, such as `ConfigMap` for CA certificates.
     pub kind: String,
-    /// Name of the object.
+    /// `metadata.name` of the object.
     pub name: String,
     /// Namespace of the object; unset is the referrer's namespace.
     #[serde(default)]
@@ -111,9 +111,9 @@ pub struct ObjectReference {
 pub struct LocalObject {
     /// Group of the object; empty is the core group.
     pub group: String,
-    /// Kind of the object.
+    /// Required, such as `ConfigMap` for CA certificates.
     pub kind: String,
-    /// Name of the object.
+    /// `metadata.name` of the object.
     pub name: String,
 }
 

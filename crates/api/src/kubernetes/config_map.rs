@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1 as wire;
 use crate::field_error::FieldError;
 use crate::object::Object;
 
-/// A ConfigMap.
+/// Such as mesh config, or the CA certificates that a Gateway references.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigMap {
     /// `data` and `binaryData` as one; a key is never in both.

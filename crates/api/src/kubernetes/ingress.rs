@@ -43,11 +43,11 @@ pub struct IngressRule {
 /// The backend of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngressPath {
-    /// The path.
+    /// As written, such as `/shop`; empty if it is not set.
     pub path: Arc<str>,
     /// How it is matched.
     pub path_type: PathType,
-    /// The backend.
+    /// Where requests to this path go.
     pub backend: IngressBackend,
 }
 
@@ -69,7 +69,7 @@ pub enum IngressBackend {
     Service {
         /// The Service's name.
         name: Arc<str>,
-        /// Its port.
+        /// One of `spec.ports` of the Service, not a port of its pods.
         port: IngressPort,
     },
     /// Another object, which controllers of a mesh do not support.
@@ -79,9 +79,9 @@ pub enum IngressBackend {
 /// A port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IngressPort {
-    /// By number.
+    /// `port.number`, from 1 to 65535.
     Number(u16),
-    /// By name.
+    /// `port.name`, if there is no number; empty if neither is set.
     Name(PortName),
 }
 

@@ -16,10 +16,10 @@ pub struct Node {
     pub kubelet_version: Arc<str>,
 }
 
-/// One address of a node.
+/// An entry of `status.addresses`. Entries that are empty or of an unknown type are dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAddress {
-    /// The type of the address.
+    /// `type`: whether `address` is an IP address or a name, and from where it is reachable.
     pub kind: NodeAddressType,
     /// An IP address or a host name, by `kind`; never empty.
     pub address: Arc<str>,

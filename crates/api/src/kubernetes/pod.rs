@@ -15,7 +15,7 @@ use crate::object::Object;
 /// The ServiceAccount that admission sets if a pod names none.
 pub(crate) const DEFAULT_SERVICE_ACCOUNT: &str = "default";
 
-/// A pod.
+/// The parts of spec and status that decide where a workload runs, how it is reached, and who it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
     /// `spec.serviceAccountName`; the default is `default`.
@@ -47,7 +47,7 @@ pub struct PodDns {
     pub subdomain: Option<Arc<str>>,
 }
 
-/// One port of a container.
+/// An entry of a container's `ports`, to which a Service's `targetPort` can refer by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ContainerPort {
     /// `name`, empty if unset.

@@ -11,7 +11,7 @@ use super::metadata::text;
 use crate::field_error::FieldError;
 use crate::object::Object;
 
-/// A Secret.
+/// Such as the certificate and private key that a Gateway references.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Secret {
     /// `type`; the default is `Opaque`.

@@ -18,7 +18,7 @@ use crate::text_map::TextMap;
 /// The value of `clusterIP` of a headless Service.
 const HEADLESS: &str = "None";
 
-/// A Service.
+/// Names and virtual addresses for pods; the endpoints themselves are in EndpointSlices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// `spec.type`.

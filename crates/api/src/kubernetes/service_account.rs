@@ -8,7 +8,7 @@ use super::metadata::optional_text;
 use crate::field_error::FieldError;
 use crate::object::Object;
 
-/// A ServiceAccount.
+/// The identity of pods; only the names of its Secrets are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceAccount {
     /// The names in `imagePullSecrets`.

@@ -10,7 +10,7 @@ use super::port::{Protocol, port_number};
 use crate::field_error::FieldError;
 use crate::names::PortName;
 
-/// One port of a Service.
+/// An entry of `spec.ports`: clients connect to `port`, pods listen on `target`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
     /// `name`; empty if the only port of a Service has no name.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Access logs to a file.
+/// Envoy writes access logs to a local file, or to its standard output or error.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyFileAccessLogProvider {
@@ -39,11 +39,11 @@ pub struct EnvoyHttpGrpcV3LogProvider {
     pub log_name: String,
     /// Additional filter state to log.
     pub filter_state_objects_to_log: Vec<String>,
-    /// Additional request headers to log.
+    /// Names of request headers that entries contain in addition to Envoy's standard ones.
     pub additional_request_headers_to_log: Vec<String>,
-    /// Additional response headers to log.
+    /// Names of response headers that entries contain; Envoy logs none by default.
     pub additional_response_headers_to_log: Vec<String>,
-    /// Additional response trailers to log.
+    /// Names of response trailers that entries contain, such as `grpc-status`; Envoy logs none by default.
     pub additional_response_trailers_to_log: Vec<String>,
 }
 

@@ -98,7 +98,7 @@ pub struct MeshConfig {
     pub enable_prometheus_merge: Option<bool>,
     /// Deprecated: a `DestinationRule` configures the verification of server certificates.
     pub verify_certificate_at_client: Option<bool>,
-    /// An external CA that signs for the mesh.
+    /// An external CA that signs for the mesh. Ignored, as istiod does.
     pub ca: Option<Ca>,
     /// Services for authorization, traces, metrics and logs, by name.
     pub extension_providers: Vec<ExtensionProvider>,
@@ -119,7 +119,7 @@ pub struct MeshConfig {
     pub tls_defaults: Option<TlsConfig>,
     /// The defaults for unset fields of a DestinationRule.
     pub default_traffic_policy: Option<DefaultTrafficPolicy>,
-    /// The visibility of ServiceEntries.
+    /// Limits which proxies receive ServiceEntries, whatever their `exportTo`; `None` is `PUBLIC` for all.
     pub service_entry_visibility: Option<ServiceEntryVisibility>,
 }
 
@@ -197,7 +197,7 @@ wire_enum! {
     }
 }
 
-/// A source of configuration.
+/// An entry of `configSources`: from where the control plane reads Istio's objects.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigSource {
@@ -221,13 +221,13 @@ wire_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CertificateData {
-    /// The certificate as PEM.
+    /// One or more CA certificates in PEM; takes precedence over `spiffe_bundle_url`.
     pub pem: Option<String>,
-    /// The URL of a SPIFFE bundle.
+    /// HTTPS endpoint of a SPIFFE bundle with the CA certificates; the control plane fetches it periodically.
     pub spiffe_bundle_url: Option<String>,
     /// The Kubernetes signers whose certificates it verifies.
     pub cert_signers: Vec<String>,
-    /// The trust domains that it applies to; empty is all.
+    /// Their identities are accepted, too, besides those of `trustDomain` and its aliases.
     pub trust_domains: Vec<String>,
 }
 
@@ -235,17 +235,17 @@ pub struct CertificateData {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Certificate {
-    /// The secret with the certificate.
+    /// Secret that received certificate and key; empty wrote them to a directory.
     pub secret_name: String,
-    /// The DNS names in the certificate.
+    /// Subject alternative names of the certificate, such as `galley.istio-system.svc`.
     pub dns_names: Vec<String>,
 }
 
-/// Settings of services.
+/// An entry of `serviceSettings`: makes services local to their cluster, or exempts them from Istio's defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceSettings {
-    /// The settings.
+    /// `None` has the same effect as `clusterLocal: false`.
     pub settings: Option<Settings>,
     /// The hosts that the settings apply to: exact, or with a leading `*`.
     pub hosts: Vec<String>,
@@ -267,12 +267,12 @@ pub struct ServiceScopeConfigs {
     pub namespace_selector: Option<LabelSelector>,
     /// The services; `None` is all.
     pub services_selector: Option<LabelSelector>,
-    /// The scope of the services.
+    /// `LOCAL` if unset, which has no effect: services are local unless an entry with `GLOBAL` selects them.
     pub scope: ServiceScope,
 }
 
 wire_enum! {
-    /// The scope of a service.
+    /// Whether endpoints of services in ambient mode are exposed to other clusters.
     ServiceScope {
         /// The service is visible in its own cluster only.
         Local = 0, "LOCAL";
@@ -289,7 +289,7 @@ pub struct Ca {
     pub address: String,
     /// TLS settings for the connection to the CA.
     pub tls_settings: Option<ClientTlsSettings>,
-    /// Timeout of a request.
+    /// Limit for the CA to answer a CSR that istiod forwards; istiod's default is 10 s.
     pub request_timeout: Option<Duration>,
     /// Whether the control plane, not the proxies, sends the requests to it.
     pub istiod_side: bool,
@@ -301,7 +301,7 @@ pub struct Ca {
 pub struct DefaultProviders {
     /// Providers for traces.
     pub tracing: Vec<String>,
-    /// Providers for metrics.
+    /// Providers for metrics, such as `prometheus`; if empty, only a `Telemetry` enables Istio's metrics.
     pub metrics: Vec<String>,
     /// Providers for access logs.
     pub access_logging: Vec<String>,
@@ -335,7 +335,7 @@ wire_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsConfig {
-    /// The minimum version.
+    /// Handshakes with lower versions fail; `TLS_AUTO` is TLS 1.2.
     pub min_protocol_version: TlsProtocol,
     /// The curves in order of preference; empty is Envoy's default.
     pub ecdh_curves: Vec<String>,

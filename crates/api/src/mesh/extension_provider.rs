@@ -35,9 +35,9 @@ pub struct ExtensionProvider {
     pub skywalking: Option<SkyWalkingTracingProvider>,
     /// Traces to an OpenTelemetry collector.
     pub opentelemetry: Option<OpenTelemetryTracingProvider>,
-    /// Metrics for Prometheus.
+    /// Istio's standard metrics, which Prometheus scrapes from proxies. The built-in provider `prometheus` sets it.
     pub prometheus: Option<PrometheusMetricsProvider>,
-    /// Access logs to a file.
+    /// Access logs to a local file or the standard output. The built-in provider `envoy` sets it.
     pub envoy_file_access_log: Option<EnvoyFileAccessLogProvider>,
     /// Access logs of requests to a gRPC service.
     pub envoy_http_als: Option<EnvoyHttpGrpcV3LogProvider>,
@@ -70,10 +70,10 @@ pub struct SdsProvider {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpHeader {
-    /// The name of the header.
+    /// Required, such as `Authorization`.
     pub name: String,
-    /// The value of the header.
+    /// Sent as it is; takes precedence over `env_name`.
     pub value: Option<String>,
-    /// The environment variable of the proxy with the value.
+    /// The environment variable of the control plane with the value.
     pub env_name: Option<String>,
 }

@@ -12,11 +12,11 @@ pub struct MeshNetworks {
     pub networks: BTreeMap<String, Network>,
 }
 
-/// One network.
+/// Endpoints that reach each other directly; endpoints of other networks reach them through its gateways.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Network {
-    /// The endpoints in the network.
+    /// Which endpoints belong to the network: by cluster or by address range.
     pub endpoints: Vec<NetworkEndpoints>,
     /// The gateways for traffic from other networks.
     pub gateways: Vec<IstioNetworkGateway>,
@@ -40,7 +40,7 @@ pub struct IstioNetworkGateway {
     pub registry_service_name: Option<String>,
     /// The IP address or DNS name of the gateway.
     pub address: Option<String>,
-    /// The port of the gateway.
+    /// From 1 to 65535, usually 15443; clients of other networks connect to it with mutual TLS.
     pub port: u32,
     /// The locality of the gateway, `region/zone/subzone`.
     pub locality: String,

@@ -74,7 +74,7 @@ pub struct ProxyConfig {
     pub gateway_topology: Option<Topology>,
     /// Drain time of connections when the proxy terminates.
     pub termination_drain_duration: Option<Duration>,
-    /// The ID of the mesh.
+    /// Distinguishes meshes whose telemetry is mixed; the same for all control planes of a mesh.
     pub mesh_id: String,
     /// The readiness probe of an application outside Kubernetes.
     pub readiness_probe: Option<ReadinessProbe>,
@@ -84,7 +84,7 @@ pub struct ProxyConfig {
     pub hold_application_until_proxy_starts: Option<bool>,
     /// Additional root certificates that the proxy trusts, as PEM.
     pub ca_certificates_pem: Vec<String>,
-    /// The image of the proxy.
+    /// Variant that the injector uses; the annotation `sidecar.istio.io/proxyImageType` takes precedence.
     pub image: Option<ProxyImage>,
     /// Hardware acceleration for private keys.
     pub private_key_provider: Option<PrivateKeyProvider>,
@@ -117,7 +117,7 @@ wire_enum! {
     AuthenticationPolicy {
         /// No authentication.
         None = 0, "NONE";
-        /// Mutual TLS.
+        /// The default: TLS, with the mounted client certificate if there is one, and with the pod's token.
         MutualTls = 1, "MUTUAL_TLS";
         /// Inherits the parent's policy, which is invalid here.
         Inherit = 1000, "INHERIT";
@@ -152,7 +152,7 @@ pub struct Sds {
 pub struct RemoteService {
     /// The address of the service, `host:port`.
     pub address: String,
-    /// TLS settings for the service.
+    /// Client TLS of the proxy; `None` is plain text, as is the mode `DISABLE`.
     pub tls_settings: Option<ClientTlsSettings>,
     /// TCP keepalive probes to the service.
     pub tcp_keepalive: Option<TcpKeepalive>,
@@ -205,7 +205,7 @@ pub struct ProxyStatsMatcher {
     pub inclusion_regexps: Vec<String>,
 }
 
-/// The image of a proxy.
+/// Which variant of the proxy's image is injected. Registry and tag are in the injector's values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyImage {

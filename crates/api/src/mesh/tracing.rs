@@ -107,7 +107,7 @@ pub struct CustomTag {
     pub literal: Option<LiteralTag>,
     /// An environment variable of the proxy.
     pub environment: Option<EnvironmentTag>,
-    /// A header of the request.
+    /// A header of the incoming request.
     pub header: Option<RequestHeaderTag>,
 }
 
@@ -115,7 +115,7 @@ pub struct CustomTag {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LiteralTag {
-    /// The value of the tag.
+    /// Set on every span as it is.
     pub value: String,
 }
 
@@ -133,7 +133,7 @@ pub struct EnvironmentTag {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestHeaderTag {
-    /// The name of the header.
+    /// Header of the incoming request, such as `x-user`; case-insensitive.
     pub name: String,
     /// The value if the header is absent.
     pub default_value: String,

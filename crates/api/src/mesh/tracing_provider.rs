@@ -111,7 +111,7 @@ pub struct StackdriverLogging {
 pub struct OpenCensusAgentTracingProvider {
     /// The OpenCensus agent, `host` or `namespace/host`.
     pub service: String,
-    /// The port of the agent.
+    /// Port of `service` for OpenCensus' gRPC protocol, usually 55678.
     pub port: u32,
     /// The headers that propagate the trace context.
     pub context: Vec<TraceContext>,
@@ -197,7 +197,7 @@ pub struct DynatraceResourceDetector {}
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DynatraceSampler {
-    /// The Dynatrace tenant.
+    /// Environment ID that Dynatrace assigned; its deployment page for Istio shows it.
     pub tenant: String,
     /// The ID of the cluster in the tenant.
     pub cluster_id: i32,

@@ -30,7 +30,6 @@ pub fn to_proto_json_text<T: Serialize>(message: &T) -> Result<String, Error> {
 /// An encoded value.
 #[derive(Debug)]
 struct JsonText {
-    /// Its JSON.
     text: String,
     /// Whether it is the zero value of its type.
     zero: bool,
@@ -204,7 +203,6 @@ impl Serializer for Writer {
 /// The items of a list so far.
 #[derive(Debug)]
 struct List {
-    /// Their text.
     text: String,
     /// The container of the list.
     within: Within,

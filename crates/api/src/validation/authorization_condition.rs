@@ -49,7 +49,6 @@ fn list(verdict: &mut Verdict, at: &Path<'_>, attribute: &Attribute, values: &[S
     }
 }
 
-/// The attribute of a key.
 fn attribute(key: &str) -> Result<Attribute, String> {
     match key {
         "source.ip" | "remote.ip" | "destination.ip" => Ok(Attribute::Addresses),

@@ -5,7 +5,7 @@ use super::name::{fqdn, ip_address, ip_or_cidr, is_dns_label, port_number};
 use super::path::Path;
 use crate::mesh::{IstioNetworkGateway, MeshNetworks, Network, NetworkEndpoints};
 
-/// Validates mesh networks.
+/// Checks endpoints and gateways of every network. Paths of errors begin with `networks`; there are no warnings.
 #[must_use]
 pub fn validate_mesh_networks(networks: &MeshNetworks) -> Verdict {
     let mut verdict = Verdict::default();

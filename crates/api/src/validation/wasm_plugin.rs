@@ -60,7 +60,6 @@ pub(super) fn checksum(text: &str) -> Result<(), String> {
     Err(format!("{text:?} is not a SHA-256; write {CHECKSUM_LENGTH} lower-case hex digits"))
 }
 
-/// The name of a Secret.
 pub(super) fn secret(name: &str) -> Result<(), String> {
     if name.len() <= MAX_SECRET { Ok(()) } else { Err(format!("is longer than {MAX_SECRET} bytes")) }
 }

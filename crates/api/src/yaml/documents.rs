@@ -48,7 +48,6 @@ fn split_first(text: &str) -> (&str, usize, Option<&str>) {
     (text, lines, None)
 }
 
-/// The length of a marker.
 const MARKER_LENGTH: usize = 3;
 
 /// Whether the line starts with a marker.

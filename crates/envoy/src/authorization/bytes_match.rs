@@ -10,9 +10,7 @@ use crate::quote_meta::quote_meta;
 /// Whether a match is case-sensitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
-    /// Case-sensitive.
     Sensitive,
-    /// Case-insensitive.
     Insensitive,
 }
 

@@ -168,7 +168,6 @@ fn headers(names: &[String]) -> Option<ListStringMatcher> {
     (!names.is_empty()).then(|| ListStringMatcher { patterns: names.iter().map(pattern).collect() })
 }
 
-/// The body buffer settings.
 fn body(view: &View<'_>, body: Option<&EnvoyExternalAuthorizationRequestBody>) -> Option<BufferSettings> {
     let sound = body.filter(|body| body.max_request_bytes > 0);
     if body.is_some() && sound.is_none() {

@@ -77,7 +77,6 @@ impl TrustDomains {
 mod tests {
     use super::*;
 
-    /// Domains by their names.
     fn domains(names: &[&str]) -> TrustDomains {
         TrustDomains(names.iter().map(|&name| name.to_owned()).collect())
     }

@@ -52,7 +52,6 @@ pub(super) fn apply(
     apply_http(draft, pool);
 }
 
-/// The connection pool settings that apply to HTTP.
 fn apply_http(draft: &mut Draft, pool: Option<&ConnectionPoolSettings>) {
     let Some(pool) = pool else { return };
     let tcp = pool.tcp.as_ref();

@@ -36,7 +36,6 @@ pub(super) enum Discovery {
     StrictDns,
     /// By DNS, one address.
     LogicalDns,
-    /// By EDS.
     Eds,
     /// The original destination.
     OriginalDst,

@@ -46,7 +46,6 @@ pub(crate) enum HttpVersion {
     Unsaid,
     /// HTTP/1.1 with the original case of headers.
     Http1AsSpelt,
-    /// HTTP/2.
     Http2(Box<Http2ProtocolOptions>),
     /// The client's own version.
     OfClient {

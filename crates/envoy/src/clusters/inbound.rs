@@ -30,7 +30,6 @@ const FOR_EVER_SECONDS: i64 = 9_223_372_035;
 /// The destination of an inbound cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Destination {
-    /// To the original destination.
     Original,
     /// To this address, or path with port 0.
     Fixed(String, u16),

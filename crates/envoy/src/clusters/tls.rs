@@ -17,7 +17,6 @@ const SPIFFE: &str = "spiffe://";
 pub(super) struct Decision {
     /// The settings, complete.
     pub(super) settings: ClientTlsSettings,
-    /// The origin of the decision.
     pub(super) by: TlsOrigin,
 }
 

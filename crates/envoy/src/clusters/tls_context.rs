@@ -22,7 +22,6 @@ const SYSTEM_ROOTS: &str = "system";
 const EXCHANGE_ALPN: &str = "istio-peer-exchange";
 /// The ALPN protocol between proxies of the mesh.
 const MESH_ALPN: &str = "istio";
-/// HTTP/2.
 const HTTP2_ALPN: &str = "h2";
 
 /// Inputs of a context besides the settings.

@@ -19,7 +19,6 @@ const MAX_LEVELS: usize = 200;
 pub(super) struct Fault {
     /// The line, from 1.
     line: usize,
-    /// The reason.
     reason: String,
 }
 

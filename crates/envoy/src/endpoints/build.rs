@@ -57,7 +57,6 @@ pub(crate) enum EndpointPath {
 
 /// Builds endpoints of one target.
 struct Builder<'a, 'v> {
-    /// The view.
     view: &'a View<'v>,
     target: &'a Target<'a>,
     /// The TLS mode of the DestinationRule; `None` leaves it to the endpoint.
@@ -312,7 +311,6 @@ fn tls_of_rule(target: &Target<'_>) -> Option<ClientTlsMode> {
         .or_else(|| in_rule.and_then(|policy| tls_on_port(policy, target.port)))
 }
 
-/// The TLS mode of a traffic policy for a port.
 fn tls_on_port(policy: &TrafficPolicy, port: u16) -> Option<ClientTlsMode> {
     let for_port = policy
         .port_level_settings

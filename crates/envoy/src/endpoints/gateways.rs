@@ -232,12 +232,10 @@ fn through(gateway: NetworkGateway, weight: u32, tunnelled: Option<&Target<'_>>)
     Member { wire, behind: EndpointWorkload::Gateway(gateway) }
 }
 
-/// The least common multiple.
 fn least_common_multiple(a: usize, b: usize) -> usize {
     a.checked_div(greatest_common_divisor(a, b)).unwrap_or(a).saturating_mul(b)
 }
 
-/// The greatest common divisor.
 fn greatest_common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }

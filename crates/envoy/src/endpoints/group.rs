@@ -13,7 +13,6 @@ use navarch_registry::model::Workload;
 /// Endpoints of one locality and priority.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Group {
-    /// The locality.
     pub(super) locality: Locality,
     /// The priority; 0 is used first.
     pub(super) priority: u32,
@@ -27,11 +26,9 @@ pub(crate) struct Group {
 pub(crate) struct Member {
     /// The Envoy message.
     pub(super) wire: LbEndpoint,
-    /// Its workload.
     pub(super) behind: EndpointWorkload,
 }
 
-/// The workload of an endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum EndpointWorkload {
     Workload(Arc<Workload>),

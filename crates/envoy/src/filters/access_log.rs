@@ -31,7 +31,7 @@ use navarch_push::view::View;
 /// The access logs of all listeners of a class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AccessLogsOf {
-    /// The class.
+    /// Selects the Telemetry rules by mode: `SERVER` for `SidecarInbound`, `CLIENT` for the others.
     pub class: ListenerClass,
     /// The service of the listeners, at its waypoint.
     pub service: Option<PolicyService>,

@@ -5,8 +5,8 @@
 pub enum ListenerClass {
     /// Inbound, of a sidecar or waypoint.
     SidecarInbound,
-    /// Outbound, of a sidecar.
+    /// For connections that the application of a sidecar opens. Reports metrics as their source.
     SidecarOutbound,
-    /// Of a gateway.
+    /// For servers of a router. Telemetry treats a gateway as a client of its backends.
     Gateway,
 }

@@ -132,7 +132,7 @@ pub fn of_server(view: &View<'_>, settings: &ServerTlsSettings, payload: Payload
     }
 }
 
-/// The transport socket of a TLS context.
+/// `envoy.transport_sockets.tls`, for filter chains of listeners on TCP.
 #[must_use]
 pub fn transport_socket(context: &DownstreamTlsContext) -> TransportSocket {
     TransportSocket {
@@ -141,7 +141,7 @@ pub fn transport_socket(context: &DownstreamTlsContext) -> TransportSocket {
     }
 }
 
-/// The transport socket of QUIC with a TLS context.
+/// `envoy.transport_sockets.quic`, for filter chains of listeners on UDP, which serve HTTP/3.
 #[must_use]
 pub fn quic_transport_socket(context: DownstreamTlsContext) -> TransportSocket {
     let quic = QuicDownstreamTransport { downstream_tls_context: Some(context), ..QuicDownstreamTransport::default() };

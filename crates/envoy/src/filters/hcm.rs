@@ -44,7 +44,7 @@ use navarch_registry::protocol::Protocol;
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches of one message")]
 pub struct HttpOptions<'a> {
-    /// The class of the listener.
+    /// Selects the headers, metrics, access logs and tracing of the connection manager.
     pub class: ListenerClass,
     /// The stat prefix, without the delimiter.
     pub stat_prefix: &'a str,
@@ -97,7 +97,7 @@ impl HttpOptions<'_> {
 pub enum Routes {
     /// A resource of this name.
     Rds(String),
-    /// Inline.
+    /// Part of the connection manager, so that Envoy does not request them by RDS.
     Inline(Box<RouteConfiguration>),
 }
 
@@ -133,7 +133,6 @@ struct Base {
     manager: HttpConnectionManager,
     /// Filters after gRPC-Web and before those for metrics.
     filters: Vec<HttpFilter>,
-    /// The filters for metrics.
     metrics: Vec<HttpFilter>,
     /// The session filter, if any.
     session: Option<HttpFilter>,

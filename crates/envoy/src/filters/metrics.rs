@@ -21,13 +21,13 @@ const STATS: &str = "istio.stats";
 /// The metrics filters of the listeners of a class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MetricsFiltersOf {
-    /// The class.
+    /// Selects the Telemetry rules by mode: `SERVER` for `SidecarInbound`, `CLIENT` for the others.
     pub class: ListenerClass,
     /// The service of the listeners, at its waypoint.
     pub service: Option<PolicyService>,
 }
 
-/// Metrics filters.
+/// One `istio.stats` filter for each Prometheus provider; none if the proxy's Envoy lacks the extension.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MetricsFilters {
     /// For HTTP connection managers.

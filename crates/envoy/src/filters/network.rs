@@ -49,7 +49,7 @@ pub fn tcp_filter(proxy: &TcpProxy) -> Filter {
     network_filter("envoy.filters.network.tcp_proxy", proxy)
 }
 
-/// A TCP proxy to one cluster.
+/// Sends all connections to `cluster`. Its other settings have Envoy's defaults.
 #[must_use]
 pub fn tcp_proxy(stat_prefix: &str, cluster: &str) -> TcpProxy {
     TcpProxy {

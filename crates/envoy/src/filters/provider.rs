@@ -12,7 +12,7 @@ use navarch_registry::model::ServiceKey;
 pub struct ProviderCluster {
     /// The service's host.
     pub host: String,
-    /// Its cluster.
+    /// The outbound cluster, such as `outbound|4317||collector.observe.svc.cluster.local`.
     pub cluster: String,
 }
 

@@ -15,11 +15,11 @@ use navarch_push::view::View;
 /// The header settings of the listeners of a class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HeaderSettingsOf {
-    /// The class.
+    /// Decides the default of `server_name`: Envoy's own for `SidecarOutbound`, else `istio-envoy`.
     pub class: ListenerClass,
 }
 
-/// Header settings.
+/// `ProxyConfig.proxyHeaders`, with Istio's defaults for unset fields.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a separate header with its own switch")]
 pub struct HeaderSettings {
@@ -51,7 +51,7 @@ pub struct HeaderSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::struct_excessive_bools, reason = "the parts of Envoy's message")]
 pub struct ClientCertParts {
-    /// Its subject.
+    /// The subject of the certificate, `Subject=` in `X-Forwarded-Client-Cert`. Default true.
     pub subject: bool,
     /// The whole certificate.
     pub cert: bool,
@@ -59,7 +59,7 @@ pub struct ClientCertParts {
     pub chain: bool,
     /// Its DNS names.
     pub dns: bool,
-    /// Its URI.
+    /// The URI SAN, which is the SPIFFE identity of a workload, `URI=` in the header. Default true.
     pub uri: bool,
 }
 

@@ -21,7 +21,7 @@ use tags::TracingSettings;
 /// The tracing of the HTTP connection managers of a class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HttpTracingOf {
-    /// The class.
+    /// Selects the Telemetry rules by mode: `SERVER` for `SidecarInbound`, `CLIENT` for the others.
     pub class: ListenerClass,
     /// The service of the listeners, at its waypoint.
     pub service: Option<PolicyService>,

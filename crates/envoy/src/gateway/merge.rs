@@ -93,7 +93,6 @@ impl Query for MergedGateways {
 }
 
 impl Merger {
-    /// Adds the servers of a Gateway.
     fn add_gateway(&mut self, name: &NamespacedName, servers: &[Server], ports: &PortTranslation) {
         for server in servers {
             let number = server.port.as_ref().and_then(|port| u16::try_from(port.number).ok());

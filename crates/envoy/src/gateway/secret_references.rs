@@ -64,7 +64,6 @@ fn trusted_namespace(gateway: &Object<Gateway>, view: &View<'_>) -> Option<Names
     (by_listener_set || gateway.meta.key.namespace == own).then(|| gateway.meta.key.namespace.clone())
 }
 
-/// Adds the references of a server in a namespace.
 fn add_references(server: &Server, namespace: &Namespace, verified: &mut BTreeSet<String>) {
     let Some(tls) = &server.tls else { return };
     let prefix = format!("{GATEWAY_SECRET_PREFIX}{namespace}/");

@@ -36,7 +36,6 @@ struct IndexedGateway {
     name: NamespacedName,
     /// The proxies that serve it.
     audience: Audience,
-    /// Its origin.
     origin: Origin,
 }
 

@@ -76,7 +76,6 @@ fn not_found(view: &View<'_>, host: &str, namespace: &Namespace) -> String {
 }
 
 impl Instances {
-    /// Adds a port of a Service.
     fn add(&mut self, view: &View<'_>, service: &model::Service, host: &str, port: u32) {
         let endpoints = view.endpoints(&service.key);
         let endpoints = endpoints.map(|endpoints| endpoints.endpoints.as_slice()).unwrap_or_default();

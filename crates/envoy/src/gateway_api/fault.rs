@@ -15,13 +15,10 @@ pub(super) const REF_NOT_PERMITTED: &str = "RefNotPermitted";
 pub(super) const INVALID_KIND: &str = "InvalidKind";
 /// The backend does not exist.
 pub(super) const BACKEND_NOT_FOUND: &str = "BackendNotFound";
-/// A filter is invalid.
 pub(super) const INVALID_FILTER: &str = "InvalidFilter";
 /// Another part is invalid.
 pub(super) const INVALID_CONFIGURATION: &str = "InvalidConfiguration";
-/// A certificate is invalid.
 pub(super) const INVALID_CERTIFICATE_REF: &str = "InvalidCertificateRef";
-/// A CA certificate is invalid.
 pub(super) const INVALID_CA_CERTIFICATE_REF: &str = "InvalidCACertificateRef";
 /// The kind of a CA certificate reference is not supported.
 pub(super) const INVALID_CA_CERTIFICATE_KIND: &str = "InvalidCACertificateKind";
@@ -29,7 +26,6 @@ pub(super) const INVALID_CA_CERTIFICATE_KIND: &str = "InvalidCACertificateKind";
 pub(super) const INVALID_CLIENT_CERTIFICATE_REF: &str = "InvalidClientCertificateRef";
 
 impl Fault {
-    /// A fault with a reason and a message.
     pub(super) fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }

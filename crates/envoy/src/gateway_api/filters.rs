@@ -101,7 +101,6 @@ pub(super) fn rewrite(filter: &RewriteFilter) -> Option<HttpRewrite> {
     (rewrite != HttpRewrite::default()).then_some(rewrite)
 }
 
-/// The CORS policy.
 pub(super) fn cors(filter: &CorsFilter) -> CorsPolicy {
     let max_age = (filter.max_age > 0).then(|| Duration::from_secs(i64::from(filter.max_age)));
     CorsPolicy {

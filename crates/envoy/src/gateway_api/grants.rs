@@ -12,13 +12,9 @@ use navarch_push::view::View;
 pub(super) enum Referrer {
     Gateway,
     ListenerSet,
-    /// HTTPRoute.
     HttpRoute,
-    /// GRPCRoute.
     GrpcRoute,
-    /// TLSRoute.
     TlsRoute,
-    /// TCPRoute.
     TcpRoute,
 }
 

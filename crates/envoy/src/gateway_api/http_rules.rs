@@ -21,7 +21,6 @@ const ATTEMPTS: i32 = 2;
 /// The route of a rule, and its semantics.
 #[derive(Clone, Copy)]
 pub(super) struct RuleContext<'v, 'a> {
-    /// The view.
     pub(super) view: &'a View<'v>,
     pub(super) route: &'a RouteName,
     /// Whether references to other namespaces require a grant: those of routes in the mesh do not.
@@ -85,7 +84,6 @@ pub(super) fn answer_500() -> Box<HttpDirectResponse> {
     Box::new(HttpDirectResponse { status: 500, body: None })
 }
 
-/// The sum of the weights of all backends.
 pub(super) fn weight_sum(backends: &[BackendRef]) -> i64 {
     backends.iter().map(|backend| i64::from(backend.weight)).sum()
 }
@@ -168,7 +166,6 @@ fn duration(text: &str) -> Duration {
     Duration::parse(text).unwrap_or_default()
 }
 
-/// Sets the timeouts.
 fn set_timeouts(declared: &HttpTimeouts, route: &mut HttpRoute) {
     let set = |text: &Option<String>| text.as_deref().map(duration).filter(|span| !span.is_zero());
     if let Some(request) = set(&declared.request) {

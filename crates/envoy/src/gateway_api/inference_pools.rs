@@ -37,7 +37,6 @@ pub(super) struct ServiceOfPool {
     pub(super) picker: Option<EndpointPicker>,
 }
 
-/// The pools of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PoolsOf(RouteName);
 

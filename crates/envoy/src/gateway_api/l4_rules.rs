@@ -68,7 +68,6 @@ fn destinations(
     Ok((targets, fault))
 }
 
-/// TCP routes for one port.
 pub(super) fn tcp_for_port(routes: &[TcpRoute], port: u32) -> Vec<TcpRoute> {
     let mut routes = routes.to_vec();
     for route in &mut routes {

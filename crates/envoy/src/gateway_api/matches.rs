@@ -37,7 +37,6 @@ fn unknown(kind: &str, what: &str) -> Fault {
     Fault::new(INVALID_CONFIGURATION, format!("unknown type: {kind:?} is not supported {what} type"))
 }
 
-/// The match of a path.
 fn path(request: &HttpRouteMatch) -> Result<StringMatch, Fault> {
     let value = request.path.value.as_str();
     match request.path.kind.as_str() {

@@ -29,7 +29,6 @@ struct PickersOf(NamespacedName);
 struct RoutesOfGateway(Arc<str>);
 
 impl RoutePart {
-    /// The rules of the route.
     fn rules(&self, view: &View<'_>) -> Arc<Rules> {
         let mesh = *self.binding.gateway == *MESH_GATEWAY;
         (*view.get(&RulesOf { route: self.route.clone(), mesh })).clone()

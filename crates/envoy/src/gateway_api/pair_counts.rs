@@ -28,7 +28,6 @@ pub(super) struct PairCounts<K: Clone + Ord, V: Clone + Ord> {
 }
 
 impl<K: Clone + Ord + Hash, V: Clone + Ord> PairCounts<K, V> {
-    /// Empty counts.
     pub(super) fn empty() -> Self {
         let parts = usize::from(PARTS);
         Self { sums: vec![Arc::default(); parts], parts: vec![Arc::default(); parts] }

@@ -23,7 +23,6 @@ use navarch_push::view::View;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ApiDestinationRules;
 
-/// A target of policies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum PolicyTargetObject {
     Service(NamespacedName),
@@ -42,7 +41,6 @@ pub(super) struct BackendPolicy {
     pub(super) target: PolicyTargetObject,
     pub(super) host: String,
     pub(super) port: PolicyPort,
-    /// The TLS settings.
     pub(super) tls: Option<ClientTlsSettings>,
     /// The retry budget; an inner `None` sets no budget, but default load balancing.
     pub(super) traffic: Option<Option<RetryBudget>>,

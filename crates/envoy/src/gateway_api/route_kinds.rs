@@ -7,13 +7,9 @@ use navarch_push::view::View;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum RouteKind {
-    /// HTTPRoute.
     Http,
-    /// GRPCRoute.
     Grpc,
-    /// TLSRoute.
     Tls,
-    /// TCPRoute.
     Tcp,
 }
 
@@ -27,7 +23,6 @@ pub(super) struct RouteName {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CommonRoute<'a> {
     pub(super) meta: &'a ObjectMeta,
-    /// Its parent references.
     pub(super) parents: &'a [ParentReference],
     /// Its hosts; empty for kinds without hosts.
     pub(super) hostnames: &'a [String],
@@ -61,7 +56,6 @@ impl RouteKind {
         }
     }
 
-    /// The routes of the kind in one part.
     pub(super) fn names_in(self, view: &View<'_>, part: u8) -> Vec<RouteName> {
         let names: Vec<NamespacedName> = match self {
             Self::Http => view.names_in::<HttpRoute>(part).cloned().collect(),

@@ -49,7 +49,6 @@ pub(super) struct Rules {
     pub(super) fault: Option<Fault>,
 }
 
-/// The bindings of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct BindingsOf(pub(super) RouteName);
 

@@ -24,12 +24,11 @@ use navarch_push::name_list::NameList;
 use navarch_push::view::View;
 use subjects::Subjects;
 
-/// An object that has a status.
+/// An object whose status is computed. Its text form is the name of a resource of type `ObjectStatus`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StatusSubject(ObjectRef);
 
 impl StatusSubject {
-    /// The kinds that have a status.
     const KINDS: [Kind; 11] = [
         Kind::GatewayClass,
         Kind::KubernetesGateway,
@@ -44,7 +43,7 @@ impl StatusSubject {
         Kind::InferencePool,
     ];
 
-    /// The object.
+    /// Kind, namespace and name of the object to which the status is written.
     #[must_use]
     pub fn object(&self) -> &ObjectRef {
         &self.0

@@ -74,7 +74,6 @@ impl Query for TrafficPolicyForms {
     }
 }
 
-/// The retry budget.
 fn retry_budget(declared: &RetryConstraint) -> RetryBudget {
     let count = declared.min_retry_rate.count.unwrap_or(MIN_RETRIES);
     RetryBudget {

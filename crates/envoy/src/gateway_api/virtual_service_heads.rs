@@ -85,7 +85,6 @@ pub(super) struct RoutePart {
     created: Option<Timestamp>,
     /// The index of the route's binding.
     number: usize,
-    /// The binding.
     pub(super) binding: Arc<Binding>,
 }
 

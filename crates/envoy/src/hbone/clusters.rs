@@ -93,7 +93,6 @@ pub(crate) fn outer(view: &View<'_>) -> Cluster {
     cluster
 }
 
-/// The address of an internal listener.
 pub(crate) fn internal_address(listener: &str, endpoint: &str) -> Address {
     Address {
         address: Some(address::Address::EnvoyInternalAddress(EnvoyInternalAddress {

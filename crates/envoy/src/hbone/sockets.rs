@@ -34,7 +34,6 @@ pub(crate) enum PassedMetadata {
     EndpointAndCluster,
 }
 
-/// A socket with a name and configuration.
 fn socket<M: Message + Name>(name: &str, config: &M) -> TransportSocket {
     TransportSocket {
         name: name.to_owned(),
@@ -110,7 +109,6 @@ pub(super) fn own_namespace(view: &View<'_>) -> String {
     format!("{SPIFFE}{}/ns/{namespace}/sa/", view.mesh().config.trust_domain)
 }
 
-/// The TLS socket of clients.
 pub(super) fn client_tls(common: CommonTlsContext) -> TransportSocket {
     let context = UpstreamTlsContext { common_tls_context: Some(common), ..UpstreamTlsContext::default() };
     socket("tls", &context)

@@ -21,7 +21,6 @@ pub(super) struct HostRule<'a> {
 }
 
 impl<'a> HostRules<'a> {
-    /// Adds a rule.
     pub(super) fn add(&mut self, ingress: &'a Arc<Object<Ingress>>, index: usize, paths: &'a [IngressPath]) {
         self.0.push(HostRule { ingress, index, paths });
     }

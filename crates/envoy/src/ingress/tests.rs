@@ -11,7 +11,6 @@ fn ingress(name: &str, annotations: &str, spec: &str) -> String {
     )
 }
 
-/// A rule for a host with one path.
 fn rule(host: &str, path: &str, port: &str) -> String {
     format!(
         "{{host: {host}, http: {{paths: [{{path: {path}, pathType: Prefix, \

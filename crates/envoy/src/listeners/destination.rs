@@ -93,7 +93,6 @@ pub(super) fn sni_routed_filters(
     complete(view, &port, proxy, None, Guard::Nothing)
 }
 
-/// A TCP proxy to one cluster.
 fn proxy_to(view: &View<'_>, prefix: &str, cluster: &str, subset: &str, rule: Option<&MergedRule>) -> TcpProxy {
     let mut proxy = tcp_proxy(prefix, cluster);
     apply_rule(view, &mut proxy, rule, subset);

@@ -34,7 +34,6 @@ const CLASS: ListenerClass = ListenerClass::SidecarInbound;
 
 /// The target of chains.
 pub(super) enum Target<'a> {
-    /// A served port.
     Served(&'a ServedPort),
     /// Undeclared ports: one port that a policy lists, or (0) all others.
     Unknown {

@@ -14,9 +14,7 @@ pub(super) const MESH: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/
 /// The protocol that a port accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientProtocol {
-    /// HTTP.
     Http,
-    /// TCP.
     Tcp,
     /// Detected by an inspector.
     Sniffed,
@@ -57,12 +55,10 @@ impl ClientProtocol {
     }
 }
 
-/// An HTTP chain.
 const fn http(application: Application, transport: &'static str, ends_tls: bool) -> ChainMatch {
     ChainMatch { application, transport, http: true, ends_tls }
 }
 
-/// A TCP chain.
 const fn tcp(application: Application, transport: &'static str, ends_tls: bool) -> ChainMatch {
     ChainMatch { application, transport, http: false, ends_tls }
 }

@@ -71,7 +71,6 @@ impl Query for OutboundPlan {
 
 /// Iterates over egress listeners and their services.
 struct Planner<'a> {
-    /// The view.
     view: &'a View<'a>,
     /// The address families of the proxy.
     families: IpFamilies,
@@ -237,7 +236,6 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Addresses as texts.
 fn texts(addresses: &[Arc<str>]) -> Vec<String> {
     addresses.iter().map(ToString::to_string).collect()
 }

@@ -129,7 +129,6 @@ fn object(chain: &FilterChain) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A chain for names and ranges.
     fn chain(names: &[&str], ranges: &[(&str, u32)]) -> FilterChain {
         let range = |(address, length): &(&str, u32)| CidrRange {
             address_prefix: (*address).to_owned(),

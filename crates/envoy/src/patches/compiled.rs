@@ -45,16 +45,13 @@ pub(super) struct CompiledFilter {
     pub(super) services: Vec<Arc<str>>,
 }
 
-/// One patch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Patch {
     /// The EnvoyFilter.
     pub filter: NamespacedName,
-    /// The index of the patch in it.
     pub index: usize,
     /// The type of object that it is applied to.
     pub apply_to: ApplyTo,
-    /// The operation.
     pub operation: PatchOperation,
     /// The match criteria, except for the proxy.
     pub matches: EnvoyConfigMatch,

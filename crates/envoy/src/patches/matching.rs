@@ -128,7 +128,7 @@ impl<'a> NameParts<'a> {
 /// The properties of a route configuration that patches match on.
 #[derive(Clone, Debug)]
 pub struct RoutesIdentity<'a> {
-    /// The patch context.
+    /// In `GATEWAY` port, port name and gateway of the configuration's name are compared, in others only the port.
     pub context: PatchContext,
     /// On gateways, the declared ports that match instead of the one in the name; `None` if only that one matches.
     pub declared_ports: Option<&'a BTreeSet<u16>>,

@@ -14,7 +14,7 @@ use navarch_push::view::View;
 /// The class of patched resources: a resource reads the patches of its own class only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PatchClass {
-    /// Clusters.
+    /// Clusters of CDS (`applyTo: CLUSTER`).
     Clusters,
     /// Listeners, their filter chains and filters.
     Listeners,
@@ -27,7 +27,6 @@ pub enum PatchClass {
 /// Patches, in the order in which they are applied.
 pub type Patches = Vec<Arc<Patch>>;
 
-/// The id of a patch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PatchId {
     /// The EnvoyFilter.

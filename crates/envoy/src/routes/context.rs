@@ -10,10 +10,10 @@ use navarch_api::names::Hostname;
 use navarch_push::view::View;
 use navarch_registry::model::Service;
 
-/// The client of routes.
+/// What evaluates the routes. Clients differ in cluster names, in the match of hosts, and in timeouts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RouteClient {
-    /// Envoy.
+    /// The Envoy of a sidecar or a gateway.
     #[default]
     Envoy,
     /// The Envoy of a waypoint, which has separate clusters for its own services.
@@ -26,13 +26,13 @@ pub enum RouteClient {
 /// The context of a VirtualService's routes: port, gateways and client.
 #[derive(Clone, Copy)]
 pub struct RouteContext<'a> {
-    /// The view.
+    /// Records what the translation reads, so that the routes are computed again when it changes.
     pub view: &'a View<'a>,
     /// The port of the listener; 0 for HTTP proxies and Unix sockets.
     pub listen_port: u16,
     /// The gateways (`namespace/name`, or `mesh`) of the routes: matches for other gateways are omitted.
     pub gateways: &'a BTreeSet<String>,
-    /// The client.
+    /// Decides the cluster of a destination, see [`RouteContext::cluster`], and the form of hosts and timeouts.
     pub client: RouteClient,
     /// Whether the listener terminates TLS.
     pub is_tls: bool,

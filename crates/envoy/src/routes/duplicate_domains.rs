@@ -53,7 +53,6 @@ struct ConflictingHost {
     name: String,
     /// The host of its service; `None` for a host of a VirtualService without a service.
     service_host: Option<String>,
-    /// Its wanted domains.
     wanted: Arc<[Domain]>,
 }
 

@@ -21,7 +21,6 @@ use navarch_push::view::View;
 /// configuration.
 const MEAN_GROUP_SIZE: usize = 32;
 
-/// The id of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct GroupId {
     /// The namespace of its services, or of the VirtualServices for hosts without a service.

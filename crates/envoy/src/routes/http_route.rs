@@ -85,7 +85,6 @@ pub(super) fn has_routes(context: &RouteContext<'_>, name: &NamespacedName) -> b
 /// The source VirtualService of a route.
 struct Source<'a> {
     name: &'a NamespacedName,
-    /// The semantics of its routes.
     semantics: RouteSemantics,
 }
 

@@ -13,7 +13,6 @@ use super::text_match::{regex, text};
 use crate::virtual_service::RouteSemantics;
 use navarch_api::istio::{HttpMatchRequest, StringMatch};
 
-/// Matches everything.
 pub(super) fn everything() -> RouteMatch {
     RouteMatch { path_specifier: Some(PathSpecifier::Prefix("/".to_owned())), ..RouteMatch::default() }
 }

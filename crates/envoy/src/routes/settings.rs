@@ -30,7 +30,6 @@ pub(super) struct MeshRoutes {
 pub(super) struct SessionLabels {
     /// The label with the cookie, and its path after a colon.
     pub(super) cookie: String,
-    /// The label with the header.
     pub(super) header: String,
 }
 

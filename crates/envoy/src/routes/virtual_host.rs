@@ -28,7 +28,6 @@ pub(super) struct VirtualHostBytes {
     /// The port and listener.
     pub(super) at: OutboundPort,
     pub(super) virtual_host: PlannedVirtualHost,
-    /// Its domains.
     pub(super) domains: DomainChoice,
 }
 

@@ -9,7 +9,6 @@ use navarch_api::object::NamespacedName;
 /// An object with keys, certificates or roots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reference {
-    /// Its store.
     pub(super) store: Store,
     /// Its name, including the suffix for roots.
     pub(super) name: Arc<str>,

@@ -40,7 +40,7 @@ pub struct RuleDescription {
     pub export_to: BTreeSet<String>,
     /// The first of the rules, with the settings of the others.
     pub rule: Object<DestinationRule>,
-    /// All of the rules.
+    /// All rules that were merged, in the order of merging; the first is `rule` itself.
     pub from: Vec<NamespacedName>,
 }
 

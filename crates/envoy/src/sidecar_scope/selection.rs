@@ -17,7 +17,7 @@ pub struct ServiceRef {
     pub key: ServiceKey,
     /// The index among the services of that key; a lookup by key returns index 0.
     pub nth: usize,
-    /// Its registry.
+    /// If several namespaces declare a host, a Kubernetes Service can precede a ServiceEntry.
     pub registry: Registry,
     /// The imported ports.
     pub ports: PortFilter,
@@ -26,7 +26,7 @@ pub struct ServiceRef {
 /// The imported ports of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PortFilter {
-    /// All ports.
+    /// Each port of the service: the listener is for all ports, or the service has only one.
     All,
     /// These, sorted.
     Only(Vec<u16>),

@@ -18,7 +18,6 @@ pub(super) struct DestinationsOf {
 /// The destination hosts of a VirtualService, with their ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destinations {
-    /// The destinations of each route.
     routes: Vec<RouteDestinations>,
 }
 

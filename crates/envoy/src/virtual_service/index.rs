@@ -47,7 +47,7 @@ pub struct VirtualServices {
 /// The properties of a VirtualService that selection depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexedVirtualService {
-    /// Its name.
+    /// Of the object, or the name that was generated for a route of the Gateway API.
     pub name: NamespacedName,
     /// Its hosts, completed.
     pub hosts: Arc<[Hostname]>,

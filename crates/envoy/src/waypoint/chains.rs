@@ -31,7 +31,6 @@ pub(super) struct ChainsOf {
 /// The subject of a chain.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Subject<'a> {
-    /// A port of a service.
     Port(&'a Service, &'a ServicePort),
     /// Workloads, on any port.
     Workloads,

@@ -22,7 +22,6 @@ const HTTP: [&str; 2] = ["'h2c'", "'http/1.1'"];
 /// The result for HTTP/1.0, if enabled.
 const HTTP_10: &str = "'http/1.0'";
 
-/// A configuration with a name.
 fn typed<M: Message + Name>(name: &str, config: &M) -> TypedExtensionConfig {
     TypedExtensionConfig { name: name.to_owned(), typed_config: Some(pack(config)) }
 }
@@ -46,7 +45,6 @@ pub(super) fn by_protocol(view: &View<'_>, http: &str, tcp: &str) -> Matcher {
     Matcher { on_no_match: Some(Box::new(chain(tcp))), ..exact(input, map) }
 }
 
-/// Matches the port.
 pub(super) fn by_port(map: BTreeMap<String, OnMatch>) -> Matcher {
     exact(typed("port", &DestinationPortInput {}), map)
 }

@@ -83,7 +83,6 @@ enum Phase {
 }
 
 impl Phase {
-    /// The next phase.
     fn next(self) -> Option<Self> {
         Some(match self {
             Self::Shown => Self::Prepared,

@@ -33,7 +33,7 @@ impl Engine {
         self.core.get_mut().continue_sweep(may_go_on)
     }
 
-    /// Duration of the last sweep.
+    /// Zero before the first sweep. The pause before the next sweep depends on it.
     #[must_use]
     pub fn last_sweep(&self) -> Duration {
         self.core.borrow().last_sweep()

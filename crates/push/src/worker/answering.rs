@@ -9,7 +9,6 @@ use crate::mesh_state::Change;
 use crate::observer::Event;
 
 impl Worker {
-    /// Removes ended streams.
     pub(super) fn remove_ended_streams(&mut self) {
         for id in self.ended_streams.take() {
             self.queue.disconnect(id);

@@ -41,7 +41,6 @@ impl Arrivals {
     }
 }
 
-/// The object of a change.
 fn object_of(change: &Change) -> Option<ObjectRef> {
     if let Change::Put(object) = change {
         Some(object.object_ref())

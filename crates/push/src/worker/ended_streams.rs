@@ -21,7 +21,6 @@ pub(super) struct Unclaimed {
 }
 
 impl EndedStreams {
-    /// Adds an ended stream.
     pub(super) fn add(&self, id: ProxyId) {
         self.0.lock().push(id);
     }
@@ -37,7 +36,6 @@ impl EndedStreams {
 }
 
 impl Unclaimed {
-    /// Claims the proxy.
     pub(super) fn claim(mut self) -> Option<ProxyId> {
         self.id.take()
     }

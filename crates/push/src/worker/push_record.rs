@@ -41,7 +41,7 @@ pub struct PushRecord {
 /// A changed object of a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedObject {
-    /// Its name.
+    /// Kind, namespace and name, also of an object that was removed.
     pub name: ObjectRef,
     /// The generation in force after the push; `None` if the object was removed.
     pub generation: Option<i64>,

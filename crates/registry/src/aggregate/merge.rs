@@ -79,7 +79,6 @@ impl Aggregate {
         hosts.iter().flat_map(keys).collect()
     }
 
-    /// Merges the services of a key.
     fn merge_services(&mut self, key: &ServiceKey, change: &mut DirectoryChange) {
         let new = self.merged_services(key);
         let old = self.directory.services.get(key);
@@ -156,7 +155,6 @@ impl Aggregate {
         }
     }
 
-    /// Merges the endpoints of a service.
     fn merge_endpoints(&mut self, key: &ServiceKey, change: &mut DirectoryChange) {
         let found = self.registries().filter_map(|registry| registry.directory().endpoints.get(key));
         let parts: Vec<&Arc<ServiceEndpoints>> = found.collect();

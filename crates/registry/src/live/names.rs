@@ -31,7 +31,6 @@ impl Names {
         self.aliases.get(host).map_or(&[], |aliases| aliases)
     }
 
-    /// The hosts that have an alias.
     pub(super) fn hosts_with_alias(&self, alias: &ServiceKey) -> impl Iterator<Item = &Hostname> {
         self.aliases.iter().filter(|(_, aliases)| aliases.contains(alias)).map(|(host, _)| host)
     }

@@ -14,7 +14,6 @@ use navarch_api::named_table::HasName;
 use navarch_store::Objects;
 
 impl EntryEndpoints {
-    /// The addresses of the endpoints.
     pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
         let first = self.listed().iter().filter_map(|endpoint| endpoint.addresses.first());
         first.filter_map(|address| address.parse().ok()).collect()

@@ -23,7 +23,6 @@ use navarch_store::Objects;
 /// A registry and its input objects.
 struct House {
     objects: Objects,
-    /// The objects of remote clusters.
     remotes: OrdMap<ClusterId, Objects>,
     registry: Aggregate,
 }
@@ -83,7 +82,6 @@ impl House {
         self.apply(&BTreeSet::from([ObjectRef { kind, name }]))
     }
 
-    /// The objects of all clusters.
     fn all(&self) -> ClusterObjects<'_> {
         ClusterObjects { own: &self.objects, remotes: &self.remotes }
     }
@@ -176,7 +174,6 @@ impl House {
         endpoints.into_iter().flat_map(|endpoints| endpoints.endpoints.iter().map(show)).collect()
     }
 
-    /// The targets of a pod.
     fn targets(&self, pod: &str) -> Vec<String> {
         let targets = self.registry.directory().pod_targets.get(&NamespacedName::new("shop", pod));
         targets.into_iter().flat_map(|targets| targets.iter().map(show_target)).collect()

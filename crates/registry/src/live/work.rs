@@ -14,15 +14,12 @@ use navarch_store::{Objects, Stored};
 pub(super) struct Work {
     /// Namespaces of which labels or annotations may have changed.
     pub namespaces: BTreeSet<NamespacedName>,
-    /// Nodes.
     pub nodes: BTreeSet<NamespacedName>,
-    /// Pods.
     pub pods: BTreeSet<NamespacedName>,
     /// WorkloadEntries.
     pub entries: BTreeSet<NamespacedName>,
     /// Kubernetes Services.
     pub services: BTreeSet<NamespacedName>,
-    /// ServiceEntries.
     pub service_entries: BTreeSet<NamespacedName>,
     /// EndpointSlices.
     pub slices: BTreeSet<NamespacedName>,

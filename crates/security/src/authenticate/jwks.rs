@@ -18,7 +18,6 @@ const REFETCH_DELAY: Duration = Duration::from_secs(15);
 /// How long fetched keys are used if they cannot be fetched again.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
-/// The source of keys.
 #[derive(Debug)]
 pub(super) enum KeySource {
     /// The keys are configured.

@@ -43,9 +43,7 @@ pub struct JwtAuthenticator {
 /// The claims that are read after the signature is verified. Any claim may be missing or have another type in the token.
 #[derive(Debug, Deserialize)]
 struct Claims {
-    /// The subject.
     sub: String,
-    /// The expiry.
     #[serde(default)]
     exp: Option<serde_json::Value>,
     /// The claims of Kubernetes, with the pod.

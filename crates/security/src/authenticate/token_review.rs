@@ -29,7 +29,6 @@ use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_net::peer::client_key;
 use navarch_net::rate::RateLimit;
 
-/// Timeout of a review.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum concurrent reviews, which is the number of connections to the API server.
 const AT_ONCE: usize = 64;
@@ -53,11 +52,11 @@ const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 /// A service account and the pod that its token is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// The namespace.
+    /// The third part of the user name `system:serviceaccount:<namespace>:<name>`.
     pub namespace: String,
-    /// The name.
+    /// The name of the service account: the last part of the user name.
     pub name: String,
-    /// The pod.
+    /// `None` if the token is not bound to a pod, as with tokens in Secrets.
     pub pod: Option<PodOfCaller>,
 }
 

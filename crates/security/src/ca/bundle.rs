@@ -25,7 +25,7 @@ pub struct Bundle {
     pub key: SecretBytes,
     /// The chain from the signing certificate up to its root, without the root; empty if the certificate is a root itself.
     pub chain: String,
-    /// The roots.
+    /// The root certificates that the mesh trusts. One of them verifies the chain.
     pub roots: String,
     /// CRLs; empty if there are none.
     pub revocations: String,

@@ -38,14 +38,14 @@ pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Capacity of the command channel.
 const MAX_PENDING_COMMANDS: usize = 8;
 
-/// Configuration of the keeper.
+/// Where the keeper loads and stores roots, and when it replaces them.
 #[derive(Clone)]
 pub struct KeeperConfig {
-    /// Rules of the rotation.
+    /// How long a root is trusted before and after it signs, and when a new one is generated.
     pub rules: RotationRules,
     /// Sources of a plugged-in CA.
     pub plugged_in: PluggedIn,
-    /// Store of self-signed roots.
+    /// The Secret `istio-ca-secret`, or a directory or memory, for the root that signs if no CA is plugged in.
     pub self_signed: RootStore,
     /// Store of a plugged-in CA's roots: the current, former and next ones.
     pub rotation: RootStore,
@@ -327,7 +327,6 @@ impl RootKeeper {
         Ok(())
     }
 
-    /// Publishes the status.
     fn publish_status(&self) {
         let problem = self.problem.as_deref().or(self.file_problem.as_deref());
         let status = RotationStatus::of(&self.set, &self.store, &self.missing, problem, &self.config.rules);

@@ -53,7 +53,6 @@ pub struct Metrics {
     ends: [Arc<AtomicI64>; 2],
 }
 
-/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestOutcome {
     /// A certificate was issued.
@@ -82,7 +81,7 @@ impl EncodeMetric for RemainingTime {
 }
 
 impl Metrics {
-    /// Registers all metrics.
+    /// Registers `citadel_server_*`. `clock` is read at each scrape, for the seconds until expiry.
     pub fn register(registry: &mut Registry, clock: Clock) -> Self {
         let m = Self {
             requests: Count::default(),
@@ -117,7 +116,7 @@ impl Metrics {
         m
     }
 
-    /// Counts a request.
+    /// Increments `citadel_server_csr_count`, whatever the outcome will be.
     pub fn count_request(&self) {
         self.requests.inc();
     }

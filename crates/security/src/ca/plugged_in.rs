@@ -26,7 +26,7 @@ const SECRET: &str = "cacerts";
 /// The sources of a plugged-in CA.
 #[derive(Clone)]
 pub struct PluggedIn {
-    /// The folder.
+    /// `ROOT_CA_DIR`, in Istio's layout or in that of `kubernetes.io/tls`. It may be empty.
     pub folder: PathBuf,
     /// `USE_REMOTE_CERTS`: the API for the Secret `cacerts`, which is read if the folder has no complete CA.
     pub secrets: Option<Api<Secret>>,

@@ -20,7 +20,7 @@ const SECRET_TYPE: &str = "istio.io/ca-root";
 /// Prefix of the annotations with the replicas' reports.
 const REPORT: &str = "replica.navarch.io/";
 
-/// A store of roots.
+/// Where roots and their keys are kept between two starts of the process.
 #[derive(Clone)]
 pub enum RootStore {
     /// In memory: they are lost with the process, and with them the trust of all certificates that they signed.
@@ -31,10 +31,10 @@ pub enum RootStore {
     Secret(Box<Api<Secret>>, &'static str),
 }
 
-/// The stored roots.
+/// The content of a store, and the version that a replacement must name.
 #[derive(Clone, Debug)]
 pub struct StoredRoots {
-    /// The roots.
+    /// Signing, next and former roots, with the keys of those that sign.
     pub set: RootSet,
     /// The version to pass on replacement, so that two replicas never overwrite each other.
     pub version: Option<String>,
@@ -48,7 +48,7 @@ pub enum RootStoreError {
     /// Reading or writing a file failed.
     #[error("{path}")]
     File {
-        /// The file.
+        /// The file, or the directory if that could not be created.
         path: PathBuf,
         /// Why.
         #[source]
@@ -57,7 +57,7 @@ pub enum RootStoreError {
     /// The content of a file is invalid.
     #[error("{path}: {reason}")]
     Damaged {
-        /// The file.
+        /// A file in the directory of the store, such as `state.json`.
         path: PathBuf,
         /// The problem, and what can be done.
         reason: String,

@@ -33,7 +33,7 @@ const FORCED_SIGNING_DIVISOR: u32 = 100;
 pub enum Origin {
     /// Self-signed by Navarch.
     SelfSigned,
-    /// Plugged in.
+    /// Supplied by an operator: in `ROOT_CA_DIR`, or in the Secret `cacerts`.
     PluggedIn,
 }
 
@@ -90,7 +90,7 @@ pub struct Missing {
     pub why: String,
 }
 
-/// Rules of the rotation.
+/// The durations that decide when a root signs, is replaced, and is no longer trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RotationRules {
     /// Minimum time that a root is trusted before it signs: ConfigMap updates reach pods late.
@@ -138,7 +138,7 @@ impl RootSet {
         Self { signer, origin, next: None, former: Vec::new() }
     }
 
-    /// The phase of the set.
+    /// `Distributing` precedes `Retiring` if there are both a next root and former ones.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match (&self.next, self.former.is_empty()) {

@@ -35,10 +35,10 @@ const MAX_TEXT: usize = 2048;
 /// Maximum concurrent and waiting requests that Kubernetes signs: each is polled until it is signed.
 const REGISTRATIONS: (usize, usize) = (256, 16_384);
 
-/// Configuration of the certificate service.
+/// Lifetimes of issued certificates, and who may have how many.
 #[derive(Clone, Debug)]
 pub struct CertificateServiceConfig {
-    /// Lifetimes of certificates.
+    /// `DEFAULT_WORKLOAD_CERT_TTL` and `MAX_WORKLOAD_CERT_TTL`. Requests of a longer lifetime are refused.
     pub lifetimes: Lifetimes,
     /// `CA_TRUSTED_NODE_ACCOUNTS`: node proxies that may request certificates of workloads on their node.
     pub trusted_nodes: BTreeSet<NamespacedName>,
@@ -66,7 +66,6 @@ pub struct CertificateService {
     registration: Option<Arc<Registration>>,
     /// Limits requests to Kubernetes, fairly among callers.
     turns: Arc<FairSemaphore<(Identity, IpAddr)>>,
-    /// The metrics.
     metrics: Metrics,
 }
 
@@ -104,7 +103,7 @@ impl CertificateService {
         Self { registration: Some(Arc::new(registration)), ..self }
     }
 
-    /// The metrics.
+    /// For events outside the service: expiry of the authority, and callers that were not authenticated.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()

@@ -28,7 +28,6 @@ pub struct Authority {
     /// The chain from the signing certificate up, without roots; sent with every certificate. Empty for a root.
     chain: Vec<CertificateDer<'static>>,
     roots: RootBundle,
-    /// The roots in DER.
     root_certificates: Vec<CertificateDer<'static>>,
     /// CRLs in PEM.
     revocations: Arc<str>,
@@ -39,7 +38,7 @@ pub struct Authority {
 /// The subject of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// A workload.
+    /// A workload: the certificate has its SPIFFE ID as a URI SAN.
     Workload(Identity),
     /// A server with these DNS names.
     Server(Vec<String>),
@@ -192,13 +191,13 @@ impl Authority {
         Ok(chain)
     }
 
-    /// The roots.
+    /// The trusted roots in PEM, the form in which they are published.
     #[must_use]
     pub fn roots(&self) -> &RootBundle {
         &self.roots
     }
 
-    /// The roots in DER.
+    /// The trusted roots in DER, for the verification of client certificates.
     #[must_use]
     pub fn root_certificates(&self) -> &[CertificateDer<'static>] {
         &self.root_certificates

@@ -42,7 +42,6 @@ pub(crate) enum Signal {
     Failed,
 }
 
-/// The schedule.
 #[derive(Debug)]
 pub(crate) struct Agenda {
     /// Files to read.

@@ -183,7 +183,6 @@ pub(crate) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 impl FileMetadata {
-    /// From the metadata of a file.
     fn of(metadata: &Metadata) -> Self {
         Self {
             identity: (metadata.dev(), metadata.ino()),

@@ -41,7 +41,6 @@ impl Directory {
         Self::start_at(folder, &root)
     }
 
-    /// A path in the directory.
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

@@ -53,7 +53,6 @@ impl Inbox {
         std::mem::take(&mut *news)
     }
 
-    /// Adds to the pending events.
     pub(crate) fn add(&self, change: impl FnOnce(&mut PendingEvents)) {
         let mut news = self.news.lock();
         change(&mut news);

@@ -36,7 +36,7 @@ const NETWORKS: &str = "meshNetworks";
 pub struct MeshMapSourceConfig {
     /// The client of the API server.
     pub client: kube::Client,
-    /// The namespace of the maps.
+    /// The namespace of the control plane, such as `istio-system`, in which all maps are.
     pub namespace: Namespace,
     /// The names of the maps, each overriding those before it. Of networks, those of the first map that has any are used.
     pub names: Vec<String>,
@@ -156,7 +156,6 @@ impl MeshMapSource {
 struct Maps {
     /// The mesh config below all maps.
     base: MeshConfig,
-    /// The namespace of the maps.
     namespace: Namespace,
     /// The maps, in their order.
     maps: Vec<Map>,
@@ -173,7 +172,6 @@ impl Maps {
         Self { base, namespace: namespace.clone(), maps: names.iter().map(map).collect(), counting, sent: None }
     }
 
-    /// Applies an event.
     fn apply(&mut self, event: SourceEvent, batch: &mut Batch) {
         match event {
             SourceEvent::Added(AnyObject::ConfigMap(map)) | SourceEvent::Updated(AnyObject::ConfigMap(map)) => {

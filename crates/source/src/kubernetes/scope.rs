@@ -50,9 +50,9 @@ pub enum ReadKinds {
 /// Which of the optional kinds are read in a remote cluster: not every cluster has them or permits reading them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteKinds {
-    /// Secrets.
+    /// `PILOT_ENABLE_REMOTE_CREDENTIALS_CONTROLLER`: Secrets, which gateways in that cluster get.
     pub secrets: bool,
-    /// WorkloadEntries.
+    /// `PILOT_ENABLE_CROSS_CLUSTER_WORKLOAD_ENTRY`: WorkloadEntries, as endpoints of the mesh's services.
     pub workload_entries: bool,
     /// Gateways of the Gateway API.
     pub gateways: bool,
@@ -61,7 +61,7 @@ pub struct RemoteKinds {
 /// Which objects are read, from flags and environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubernetesScope {
-    /// Which kinds are read.
+    /// Depends on the purpose of the API server: everything, services, configuration, or a remote cluster.
     pub kinds: ReadKinds,
     /// `ISTIO_WATCH_NAMESPACE`: only objects of this namespace are read; empty for all. Cluster-scoped kinds are always read.
     pub namespace: Namespace,
@@ -165,7 +165,6 @@ impl KubernetesScope {
         }
     }
 
-    /// The path of a kind in a version.
     pub(super) fn path(&self, kind: Kind, version: &str) -> String {
         let group = match kind.group() {
             "" => format!("/api/{version}"),

@@ -44,7 +44,6 @@ pub(super) enum Pause {
     Failure {
         /// The minimum delay.
         least: Duration,
-        /// The error.
         reason: String,
     },
     /// The request is forbidden.

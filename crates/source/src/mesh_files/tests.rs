@@ -57,7 +57,6 @@ impl Files {
         batch.into_iter().map(brief).collect()
     }
 
-    /// Writes a file.
     fn write(&self, name: &str, text: &str) {
         fs::write(self.folder.path().join(name), text).unwrap();
     }

@@ -24,7 +24,6 @@ struct SourceLabel {
     source: Arc<str>,
 }
 
-/// The labels of a response.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResponseLabel {
     /// `xds://host:port`.
@@ -34,7 +33,7 @@ struct ResponseLabel {
 }
 
 impl XdsMetrics {
-    /// Registers the metrics.
+    /// Registers `navarch_config_source_connected` and `navarch_config_source_responses_total`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();

@@ -39,11 +39,9 @@ enum Coverage {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Objects {
     known: BTreeMap<Key, TrackedObject>,
-    /// The coverage by kind.
     kinds: BTreeMap<Kind, Coverage>,
     /// The objects of an unfinished list.
     listed: BTreeMap<Kind, BTreeSet<Key>>,
-    /// The kinds with changed objects.
     changed: BTreeSet<Kind>,
     /// The revision of this control plane; if it is empty, all objects are its own.
     revision: String,

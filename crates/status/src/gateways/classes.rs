@@ -13,7 +13,7 @@ pub struct ClassInfo {
     pub description: &'static str,
     /// The template of the objects; `None` if none are created.
     pub template: Option<&'static str>,
-    /// The type of the Services.
+    /// `spec.type` of Services, unless the Gateway has the annotation `networking.istio.io/service-type`.
     pub service_type: &'static str,
     /// Whether the names of the objects have the class as suffix.
     pub has_suffix: bool,

@@ -66,7 +66,7 @@ pub enum Plan {
     Nothing(&'static str),
     /// The plan depends on a ConfigMap that was not read yet.
     Reads(NamespacedName),
-    /// Objects.
+    /// This control plane deploys it: these objects are to be applied.
     Objects {
         /// Whether the Gateway must be marked as this controller's.
         takes: bool,
@@ -75,7 +75,7 @@ pub enum Plan {
     },
 }
 
-/// The state of the cluster.
+/// What the watches have reported so far, and the Gateways that are affected by it.
 #[derive(Debug, Default)]
 pub struct ClusterState {
     /// Settings from flags and environment.
@@ -91,7 +91,6 @@ pub struct ClusterState {
     defaults: Mirror<Defaults>,
     /// Tags of revisions.
     tags: Tags,
-    /// Deployed objects, by kind.
     made: BTreeMap<DeployedKind, Mirror<MadeObject>>,
     /// ListenerSets by their Gateway.
     by_parent: Index,
@@ -195,7 +194,6 @@ impl ClusterState {
         self.gateways.keys()
     }
 
-    /// The state of a deployed object.
     pub(super) fn made(&self, made: DeployedKind, name: &NamespacedName) -> Option<&MadeObject> {
         self.made.get(&made)?.get(name)
     }

@@ -52,7 +52,6 @@ pub(super) enum Holder {
 }
 
 impl Holder {
-    /// The holder in the annotations.
     pub(super) fn of(annotations: &Texts) -> Self {
         match annotations.get(CONTROLLER_VERSION).map(|version| version.parse::<i64>()) {
             None => Self::Nobody,

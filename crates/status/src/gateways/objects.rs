@@ -18,7 +18,7 @@ use super::settings::GatewayControllerSettings;
 pub struct Deployed<'a> {
     /// The Gateway object from the API server.
     pub gateway: &'a Value,
-    /// The spec of the Gateway.
+    /// `spec` of the same object, decoded.
     pub spec: &'a KubernetesGateway,
     /// The class of the Gateway.
     pub class: &'a ClassInfo,
@@ -59,7 +59,7 @@ pub enum ObjectsError {
     Overlay {
         /// The key of the ConfigMap, such as `deployment`.
         key: String,
-        /// The error.
+        /// The text is not YAML, is not an object, or cannot be merged into the object of the template.
         reason: String,
     },
     /// An overlay changes the identity or the owner of the object.

@@ -23,11 +23,11 @@ pub(super) const DEFAULTS_FOR_CLASS: &str = "gateway.istio.io/defaults-for-class
 /// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Gateways.
+    /// Gateways of the Gateway API in all namespaces.
     Gateways,
     /// GatewayClasses.
     Classes,
-    /// ListenerSets.
+    /// ListenerSets in all namespaces, whose listeners add ports to a Gateway's Service.
     ListenerSets,
     /// Namespaces, metadata only.
     Namespaces,
@@ -73,7 +73,7 @@ impl Source {
 }
 
 impl DeployedKind {
-    /// All kinds.
+    /// Each is watched. The state of the cluster is incomplete before all of their initial lists.
     pub const ALL: [Self; 5] = [
         Self::ServiceAccount,
         Self::Deployment,
@@ -82,7 +82,6 @@ impl DeployedKind {
         Self::PodDisruptionBudget,
     ];
 
-    /// The kind of an object.
     pub(super) fn of(object: &Value) -> Option<Self> {
         let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
         Self::ALL.into_iter().find(|made| {
@@ -91,7 +90,6 @@ impl DeployedKind {
         })
     }
 
-    /// The API resource of the kind.
     pub(crate) fn resource(self) -> ApiResource {
         match self {
             Self::ServiceAccount => resource("", "v1", "ServiceAccount", "serviceaccounts"),
@@ -105,12 +103,10 @@ impl DeployedKind {
     }
 }
 
-/// The API resource of a Gateway API kind.
 pub(super) fn gateway_api(kind: &str, plural: &str) -> ApiResource {
     resource(GATEWAY_API.0, GATEWAY_API.1, kind, plural)
 }
 
-/// The API resource of a kind.
 pub(crate) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
@@ -160,7 +156,6 @@ pub(crate) fn metadata_events<S: Copy + Send + 'static>(
     watcher(objects, config).default_backoff().map(move |event| (source, event.map(without_content))).boxed()
 }
 
-/// The API of a kind, in a namespace or in all.
 fn api<K>(cluster: &Cluster, namespace: Option<&str>, kind: &ApiResource) -> Api<K>
 where
     K: kube::Resource<DynamicType = ApiResource, Scope = kube::core::DynamicResourceScope>

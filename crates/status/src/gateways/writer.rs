@@ -150,7 +150,6 @@ impl Writer {
         Ok(Outcome::Applied)
     }
 
-    /// Delays the next write.
     fn delay_next_write(&mut self) {
         self.free = self.free.max(Instant::now()) + PER_WRITE;
     }

@@ -22,7 +22,6 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// The queue of objects.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Due objects.
     pub(super) due: BTreeSet<ObjectRef>,
     /// Recently written objects.
     written: BTreeMap<ObjectRef, LastWrite>,

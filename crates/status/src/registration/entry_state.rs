@@ -115,7 +115,7 @@ pub(super) fn is_controller(annotations: &Annotations, instance: &str) -> bool {
 /// The health of a workload as reported by its agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkloadHealth {
-    /// Healthy.
+    /// The probe of the agent succeeds: the condition `Healthy` becomes `True`, without a message.
     Healthy,
     /// Unhealthy, and why.
     Unhealthy(String),

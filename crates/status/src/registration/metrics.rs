@@ -19,7 +19,7 @@ pub struct RegistrationMetrics {
 }
 
 impl RegistrationMetrics {
-    /// Registers the metrics.
+    /// Registers the counters `auto_registration_*_total`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();

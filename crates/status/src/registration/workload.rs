@@ -23,7 +23,7 @@ const LOCALITY: &str = "istio-locality";
 pub struct Workload {
     /// The proxy's name, for logs.
     pub proxy: Arc<str>,
-    /// The namespace.
+    /// The namespace of the proxy, which its WorkloadEntry and WorkloadGroup are in, too.
     pub namespace: Namespace,
     /// The first address.
     pub address: IpAddr,
@@ -53,7 +53,7 @@ pub enum Claim {
 }
 
 impl Workload {
-    /// The name of the entry.
+    /// The claimed entry, or `<group>-<address>-<network>` with hyphens for colons, cut to 253 bytes.
     #[must_use]
     pub fn entry(&self) -> NamespacedName {
         let name = match &self.claim {

@@ -26,7 +26,6 @@ impl Tag {
 /// The tags of the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Tags {
-    /// Tags of webhooks.
     pub(crate) webhooks: Mirror<Tag>,
     /// Tags of Services in the control plane's namespace.
     pub(crate) services: Mirror<Tag>,
@@ -40,7 +39,6 @@ impl Tags {
         self.webhooks.is_complete() && self.services.is_complete() && self.validator.is_complete()
     }
 
-    /// A revision and its tags.
     pub(super) fn names_of(&self, revision: &str) -> BTreeSet<String> {
         let tags = self.webhooks.values().chain(self.services.values());
         let own = tags.filter(|tag| tag.revision == revision).map(|tag| tag.tag.clone());

@@ -45,7 +45,7 @@ pub struct GatewayRequest<'a> {
     pub service_account: &'a str,
     /// The ports of the Service.
     pub ports: &'a [GatewayPort],
-    /// The type of the Service.
+    /// `spec.type` of the Service: `LoadBalancer`, `ClusterIP`, or the value of the Gateway's annotation.
     pub service_type: &'a str,
     /// Labels of all objects.
     pub labels: &'a BTreeMap<String, String>,

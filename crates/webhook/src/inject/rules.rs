@@ -66,7 +66,6 @@ impl Rules {
         &self.proxies
     }
 
-    /// The inputs of the rules.
     pub(super) fn inputs(&self) -> &InjectorInputs {
         &self.inputs
     }

@@ -21,7 +21,7 @@ pub struct InjectorInputs {
     pub config: String,
     /// Mesh config, merged with the defaults.
     pub mesh: Arc<MeshConfig>,
-    /// All ProxyConfig objects.
+    /// Of all namespaces. Namespace and selector decide which of them apply to a pod.
     pub proxy_configs: Vec<Arc<Object<ProxyConfig>>>,
     /// The revision of the control plane (`REVISION`); empty is the default revision.
     pub revision: String,

@@ -32,7 +32,6 @@ use user::UserTemplate;
 
 #[derive(Debug)]
 pub(super) struct Templates {
-    /// Templates from the config.
     of_config: BTreeMap<String, UserTemplate>,
     /// The data that is the same for all pods.
     fixed: Fixed,

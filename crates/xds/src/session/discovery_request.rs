@@ -84,9 +84,7 @@ pub(crate) struct DeltaRequest {
     pub(crate) kind: ResourceType,
     /// The reference to an earlier response.
     pub(crate) quoted: Quoted,
-    /// Names to subscribe to.
     pub(crate) subscribe: RequestedNames,
-    /// Names to unsubscribe from.
     pub(crate) unsubscribe: RequestedNames,
     /// The client's resources from an earlier stream.
     pub(crate) initial_versions: InitialVersions,

@@ -35,7 +35,6 @@ pub(crate) struct Watch {
     revision: u64,
     /// The reasons of unsent changes.
     reason: Reason,
-    /// The state of the client.
     pub(crate) held: ClientState,
     /// Since when removals are pending.
     leaving_since: Option<Duration>,
@@ -72,7 +71,6 @@ pub(crate) struct SentResponse {
     pub(crate) at: Duration,
 }
 
-/// The state of a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClientState {
     /// The collection that it is based on.

@@ -138,7 +138,6 @@ async fn start_stream(start: StartFuture, call: CallContext) {
     }
 }
 
-/// Sends a response.
 async fn send(response: Response<Body>, mut sender: SendResponse<Bytes>) {
     let (parts, body) = response.into_parts();
     let has_no_body = body.is_end_stream();

@@ -24,7 +24,6 @@ pub(super) struct Spawner(Arc<Mutex<Vec<Subtask>>>);
 
 /// The task of a connection. Ends when all subtasks have ended.
 pub(super) struct ConnectionTask {
-    /// Running subtasks.
     running: FuturesUnordered<Subtask>,
     /// Subtasks that start with the next poll.
     spawned: Spawner,

@@ -40,9 +40,7 @@ pub(crate) struct Requests<M> {
     paid: Option<Charge>,
     /// When the rest of the incomplete request must have arrived.
     deadline: Option<Instant>,
-    /// The client.
     client: Client,
-    /// The limits of one request.
     limits: RequestLimits,
     /// The large request that is being decoded on a thread of its own.
     reading: Option<LargeWork<Result<Box<M>, Status>>>,
@@ -57,7 +55,6 @@ enum NextRequest<M> {
     Part,
 }
 
-/// Limits of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestLimits {
     pub(crate) bytes: usize,

@@ -116,7 +116,7 @@ impl Server {
         Self { limits: Arc::new(limits), port, services: Arc::from([]) }
     }
 
-    /// Adds a service.
+    /// Adds a service of tonic under its `NamedService::NAME`. Its calls are answered by one future each.
     #[must_use]
     pub fn add_service<S>(self, service: S) -> Self
     where

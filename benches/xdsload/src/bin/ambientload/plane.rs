@@ -15,7 +15,6 @@ use super::ztunnel::Ztunnel;
 
 /// Pods of each service.
 pub(crate) const PODS: usize = 10;
-/// Services of each namespace.
 const SERVICES_PER_NAMESPACE: usize = 50;
 /// How long the control plane may take to read the world.
 const SYNC_TIMEOUT: Duration = Duration::from_mins(5);

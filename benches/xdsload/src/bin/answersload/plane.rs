@@ -41,7 +41,6 @@ pub(crate) struct Plane<'a> {
     folder: TempDir,
 }
 
-/// Proxies.
 #[derive(Debug)]
 pub(crate) struct Proxies {
     process: Process,

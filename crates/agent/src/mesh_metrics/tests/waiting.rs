@@ -58,7 +58,6 @@ fn answer(metrics: &MeshMetrics, is_known: bool) {
     assert_eq!(metrics.take_peers(answer.encode_to_vec().into()), ("n".to_owned(), None));
 }
 
-/// The lines of a metric.
 fn lines(metrics: &MeshMetrics, name: &str) -> Vec<String> {
     metrics.exposition().lines().filter(|line| line.starts_with(name)).map(str::to_owned).collect()
 }

@@ -86,7 +86,6 @@ impl From<ObjectMeta> for wire::ObjectMeta {
     }
 }
 
-/// The metadata of an object.
 pub(super) fn metadata(meta: Option<ObjectMeta>) -> wire::ObjectMeta {
     meta.unwrap_or_default().into()
 }

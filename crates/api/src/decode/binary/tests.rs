@@ -38,7 +38,6 @@ fn event(kind: &str, object: &impl Message) -> Vec<u8> {
     envelope::WatchEvent { kind: kind.to_owned(), object }.encode_to_vec()
 }
 
-/// The metadata of an object.
 fn meta() -> Option<metadata::ObjectMeta> {
     Some(metadata::ObjectMeta {
         name: "a".to_owned(),

@@ -7,7 +7,6 @@ use super::Fault;
 pub(super) enum Kind {
     Name,
     Keyword,
-    /// A string.
     Text,
     Number,
     Sign,
@@ -18,7 +17,6 @@ pub(super) enum Kind {
 /// A token of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
-    /// The kind.
     pub(super) kind: Kind,
     /// Its source text.
     pub(super) text: &'a str,
@@ -55,7 +53,6 @@ impl<'a> Lexer<'a> {
         Self { rest, line: 1 }
     }
 
-    /// The next token.
     pub(super) fn next(&mut self) -> Result<Token<'a>, Fault> {
         self.skip_blank()?;
         let Some(first) = self.rest.chars().next() else {

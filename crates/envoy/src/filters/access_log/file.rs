@@ -74,7 +74,6 @@ pub(super) fn of_mesh(view: &View<'_>, path: &str, mesh: &MeshConfig) -> AccessL
     in_file(path, format)
 }
 
-/// The log of a provider.
 pub(super) fn of_provider(view: &View<'_>, name: &str, provider: &EnvoyFileAccessLogProvider) -> AccessLog {
     let setting = format!("mesh config: extensionProviders[{name}].envoyFileAccessLog.logFormat");
     let path = if provider.path.is_empty() { "/dev/stdout" } else { &provider.path };

@@ -96,7 +96,6 @@ mod tests {
     use super::*;
     use navarch_api::istio::{AccessLogFilter, ProviderRef, TelemetrySelector};
 
-    /// An entry for providers.
     fn entry(providers: &[&str], disabled: bool, mode: Option<TelemetryMode>) -> AccessLogging {
         AccessLogging {
             matches: mode.map(|mode| TelemetrySelector { mode }),

@@ -28,7 +28,6 @@ pub(in crate::filters) struct MetricsOf {
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::filters) struct CountingProvider {
     pub(in crate::filters) provider: ExtensionProvider,
-    /// Its overrides.
     pub(in crate::filters) counting: Counting,
 }
 
@@ -181,7 +180,6 @@ impl Change<'_> {
 mod tests {
     use super::*;
 
-    /// Metrics from their JSON.
     fn metrics(json: &str) -> Metrics {
         serde_json::from_str(json).unwrap()
     }

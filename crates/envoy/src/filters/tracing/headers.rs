@@ -5,7 +5,6 @@ use navarch_proto::envoy::config::core::v3::{HeaderValue, HeaderValueOption, hea
 use navarch_api::mesh::HttpHeader;
 use navarch_push::view::View;
 
-/// The headers of HTTP requests.
 pub(super) fn of_requests(view: &View<'_>, headers: &[HttpHeader]) -> Vec<HeaderValueOption> {
     let option = |header| HeaderValueOption {
         header: Some(header),

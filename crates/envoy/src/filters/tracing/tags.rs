@@ -35,7 +35,6 @@ pub(super) struct ProxyTracing {
 /// The source of a tag's value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum TagSource {
-    /// A literal.
     Literal(String),
     /// An environment variable of the proxy, or the default.
     Environment(String, String),

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use crate::gateway_api::fault::Fault;
 
-/// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::gateway_api) enum ConditionStatus {
     True,
@@ -17,10 +16,8 @@ pub(in crate::gateway_api) enum ConditionStatus {
 /// A condition without its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::gateway_api) struct Condition {
-    /// The status.
     status: ConditionStatus,
     reason: &'static str,
-    /// The message.
     message: String,
 }
 
@@ -49,7 +46,6 @@ impl Condition {
 }
 
 impl Conditions {
-    /// Sets a condition to true.
     pub(in crate::gateway_api) fn set_true(
         &mut self,
         kind: &'static str,
@@ -59,7 +55,6 @@ impl Conditions {
         self.0.insert(kind, Condition::new(ConditionStatus::True, reason, message));
     }
 
-    /// Sets a condition to false.
     pub(in crate::gateway_api) fn set_false(
         &mut self,
         kind: &'static str,

@@ -25,7 +25,6 @@ pub(super) struct ListenerContext<'a> {
     pub(super) transport: Transport,
 }
 
-/// The chains of all servers of a listener.
 pub(super) fn of_groups(view: &View<'_>, at: ListenerContext<'_>, groups: &[ServerGroup]) -> Vec<GatewayChain> {
     let mut chains = Vec::new();
     let mut taken = l4::UsedSni::default();

@@ -46,7 +46,6 @@ impl Query for TopologyOfProxy {
 impl ProxyQuery for TopologyOfProxy {}
 
 impl Topology {
-    /// Applies the topology to a connection manager.
     pub(super) fn apply(&self, manager: &mut HttpConnectionManager) {
         manager.xff_num_trusted_hops = self.trusted_proxies;
         manager.forward_client_cert_details = forward_client_cert(self.client_cert).into();

@@ -90,7 +90,6 @@ pub(super) struct Request<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Http,
-    /// TCP.
     Tcp,
     /// Detected by an inspector.
     Sniffed,

@@ -187,7 +187,6 @@ impl<'a> Bound<'a> {
 }
 
 impl Hosts<'_> {
-    /// Adds the hosts of a server.
     fn add_server(&mut self, server: &PlannedServer, bound: &Bound<'_>) {
         let claims = bound.claims_on(server);
         self.find_sources(server, claims.iter().map(|(name, _)| *name));

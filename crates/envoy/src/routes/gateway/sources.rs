@@ -39,7 +39,6 @@ pub(super) struct Routed {
     pub(super) on: RouteSource,
 }
 
-/// The routes of a source.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RouteBytes(pub(super) RouteSource);
 

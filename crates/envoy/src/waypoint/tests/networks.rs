@@ -68,7 +68,6 @@ fn endpoints(mesh: &mut TestMesh, proxy: ProxyId, cluster: &str) -> Vec<String> 
     groups.flat_map(|group| &group.lb_endpoints).map(text).collect()
 }
 
-/// A message as JSON.
 fn json<M: Message>(kind: ResourceType, message: &M) -> String {
     Codec::new().any_to_json(kind.type_url(), &message.encode_to_vec()).unwrap().to_string()
 }

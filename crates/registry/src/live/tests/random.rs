@@ -237,7 +237,6 @@ fn any_story() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..25)
 }
 
-/// Mesh config and networks of a variant.
 fn mesh(variant: u64) -> (MeshConfig, navarch_api::mesh::MeshNetworks) {
     let trust_domain = if variant == 1 { "other.example" } else { "cluster.local" };
     let networks = match variant {

@@ -15,7 +15,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Timeout of a fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a document.
 const MAX_BYTES: usize = 1 << 20;

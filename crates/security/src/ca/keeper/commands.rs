@@ -62,7 +62,7 @@ impl RotationCommands {
         Self { sender, status }
     }
 
-    /// The status of the rotation.
+    /// As last published by the keeper. Does not wait.
     #[must_use]
     pub fn status(&self) -> Arc<RotationStatus> {
         self.status.borrow().clone()
@@ -81,7 +81,6 @@ impl RotationCommands {
 }
 
 impl RootKeeper {
-    /// Executes a command.
     pub(super) async fn execute(&mut self, command: RotationCommand) -> Result<(), RotateError> {
         if let Some(problem) = &self.problem {
             return Err(RotateError::Failed(problem.clone()));
@@ -99,7 +98,6 @@ impl RootKeeper {
         }
     }
 
-    /// The set after a command.
     fn set_after(&self, command: RotationCommand) -> Result<Result<RootSet, Refusal>, KeeperError> {
         let now = (self.config.clock)();
         let rules = &self.config.rules;

@@ -11,7 +11,7 @@ use super::super::rotation::{Missing, Origin, Phase, RootSet, RotationRules};
 use crate::certificate_life::CertificateLife;
 use navarch_api::digest::sha256_hex;
 
-/// The role of a root.
+/// Why a root is trusted. A root for which several reasons apply has the first of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RootRole {
@@ -23,13 +23,13 @@ pub enum RootRole {
     Former,
 }
 
-/// One root.
+/// A root certificate that proxies trust, as operators see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RootStatus {
-    /// Its role.
+    /// Whether the root signs, will sign, or has signed.
     pub role: RootRole,
-    /// Its subject.
+    /// The X.509 subject, such as `O=cluster.local`; if it is empty, the first SAN.
     pub subject: String,
     /// The SHA-256 of the certificate.
     pub fingerprint: String,
@@ -42,11 +42,11 @@ pub struct RootStatus {
     pub trusted_until: Option<Timestamp>,
 }
 
-/// The status of a rotation.
+/// The trusted roots, and what the rotation from one to the next waits for. Sent to operators as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RotationStatus {
-    /// The phase.
+    /// `Distributing` with a next root, `Retiring` with former roots only, else `Settled`.
     pub phase: Phase,
     /// The origin of the signing CA.
     pub origin: Origin,

@@ -22,7 +22,7 @@ const USAGES: [&str; 3] = ["digital signature", "key encipherment", "server auth
 pub struct ServerChain {
     /// The chain, leaf first.
     pub chain: Vec<CertificateDer<'static>>,
-    /// Its key.
+    /// The private key of the leaf, generated for this chain. The signer gets only the CSR.
     pub key: PrivatePkcs8KeyDer<'static>,
     /// The roots that verify the chain, in PEM.
     pub roots: String,

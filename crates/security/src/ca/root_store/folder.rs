@@ -34,7 +34,6 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, RootStoreError> {
     }
 }
 
-/// Loads the files of a folder.
 pub(super) fn load(folder: &Path) -> Result<StoredFiles, RootStoreError> {
     let path = folder.join(ALL);
     if let Some(all) = read(&path)? {

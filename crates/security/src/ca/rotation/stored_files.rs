@@ -49,7 +49,6 @@ pub enum StoredFilesError {
 struct RotationState {
     /// The signing CA.
     signer: CaData,
-    /// The next CA.
     next: Option<NextCaData>,
     /// The former roots.
     former: Vec<FormerData>,
@@ -73,7 +72,6 @@ struct CaData {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct NextCaData {
-    /// The data of the CA.
     #[serde(flatten)]
     side: CaData,
     /// The time since which the CA is trusted.
@@ -90,14 +88,12 @@ struct FormerData {
 }
 
 impl CaData {
-    /// The data of a bundle.
     fn of(bundle: &Bundle, origin: Origin) -> Self {
         let Bundle { certificate, key: _, chain, roots, revocations } = bundle;
         let roots = if roots == certificate { String::new() } else { roots.clone() };
         Self { origin: Some(origin), roots, chain: chain.clone(), revocations: revocations.clone() }
     }
 
-    /// The bundle with a certificate and its key.
     fn bundle(self, certificate: String, key: SecretBytes) -> Bundle {
         let roots = if self.roots.is_empty() { certificate.clone() } else { self.roots };
         Bundle { certificate, key, chain: self.chain, roots, revocations: self.revocations }

@@ -41,7 +41,6 @@ pub(super) fn memory(name: &str) -> Volume {
     Volume { empty_dir: Some(source), ..unsourced(name) }
 }
 
-/// A volume from a ConfigMap.
 fn config_map(name: &str, config_map: &str, optional: Option<bool>) -> Volume {
     let source = ConfigMapVolumeSource { name: config_map.to_owned(), optional, ..ConfigMapVolumeSource::default() };
     Volume { config_map: Some(source), ..unsourced(name) }
@@ -58,7 +57,6 @@ pub(super) fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
 }
 
-/// A read-only mount.
 fn read_only(name: &str, path: &str) -> VolumeMount {
     VolumeMount { read_only: Some(true), ..mount(name, path) }
 }

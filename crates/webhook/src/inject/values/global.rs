@@ -216,9 +216,7 @@ values! {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::inject) struct Resources {
-    /// The resource requests.
     pub(in crate::inject) requests: BTreeMap<String, Text>,
-    /// The resource limits.
     pub(in crate::inject) limits: BTreeMap<String, Text>,
 }
 
