@@ -10,12 +10,14 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use navarch_testkit::navarch::{Addresses, Navarch};
-use navarch_testkit::{any_certificate, ports};
+use navarch_testkit::ports;
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+
+use super::any_certificate;
 
 /// How many connections there are.
 const CONNECTIONS: u64 = 16;
@@ -116,7 +118,7 @@ impl Port {
 
     /// One connection.
     async fn connect(&self) -> anyhow::Result<http1::SendRequest<Full<Bytes>>> {
-        let config = any_certificate::client_config()?;
+        let config = any_certificate::client_config();
         let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
         stream.set_nodelay(true)?;
         let stream = TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost")?, stream).await?;

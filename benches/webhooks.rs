@@ -8,6 +8,8 @@
 )]
 #![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a bench may read the clock, spawn and print")]
 
+#[path = "../tests/shared/any_certificate.rs"]
+mod any_certificate;
 mod https;
 
 use std::hint::black_box;
@@ -26,7 +28,6 @@ use serde_json::{Value, json};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A review of an object.
 fn review(object: &Value) -> Vec<u8> {
     let request = json!({
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "operation": "CREATE", "namespace": "shop", "object": object,

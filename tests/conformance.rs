@@ -1,9 +1,19 @@
-//! One test of the Gateway API's conformance suite against Navarch on a real node, by `scripts/conformance`: the suite's gateways are
-//! deployed, its pods get sidecars, and requests go where an HTTPRoute says. `make conformance` runs all of the suite.
+//! The Gateway API: every field of its definitions is known, and one test of its conformance suite passes on a real node, by
+//! `scripts/conformance`: the suite's gateways are deployed, its pods get sidecars, and requests go where an HTTPRoute says.
+//! `make conformance` runs all of the suite.
 //!
-//! Needs root and what `scripts/cluster/missing` names; where the test cannot run it says why (`navarch_testkit::skip`).
+//! The suite needs root and what `scripts/cluster/missing` names; where its test cannot run it says why (`navarch_testkit::skip`).
 
-#![allow(clippy::panic, clippy::print_stderr, clippy::unwrap_used, reason = "a test may fail loudly and print")]
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a test may fail loudly and print"
+)]
+
+#[path = "conformance/fields.rs"]
+mod fields;
 
 use std::path::Path;
 use std::process::Command;

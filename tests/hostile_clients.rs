@@ -23,6 +23,8 @@
 
 #[path = "hostile_clients/agent.rs"]
 mod agent;
+#[path = "shared/any_certificate.rs"]
+mod any_certificate;
 #[path = "hostile_clients/api_server.rs"]
 mod api_server;
 #[path = "hostile_clients/attack.rs"]

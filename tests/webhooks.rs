@@ -10,6 +10,8 @@
     reason = "a test may fail loudly and spawn"
 )]
 
+#[path = "shared/any_certificate.rs"]
+mod any_certificate;
 #[path = "webhooks/any_pods.rs"]
 mod any_pods;
 #[path = "webhooks/authority.rs"]

@@ -4,13 +4,13 @@
 
 #![allow(clippy::disallowed_methods, reason = "test code may use the clock and the environment, and spawn")]
 
-pub mod any_certificate;
 pub mod backend;
 pub mod bookshop;
 pub mod chart;
 pub mod client;
 pub mod cluster;
 pub mod envoy;
+pub mod gateway_api;
 pub mod guard;
 pub mod helm;
 pub mod istio;

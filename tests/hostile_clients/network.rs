@@ -10,7 +10,6 @@ use std::task::{Context, Poll};
 
 use anyhow::{Context as _, Result, ensure};
 use hyper_util::rt::TokioIo;
-use navarch_testkit::any_certificate;
 use navarch_testkit::skip::skip;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustls::ClientConfig;
@@ -19,6 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+
+use super::any_certificate;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 /// Says that the process is in its own network already.
@@ -85,7 +86,7 @@ pub(crate) async fn connect(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStr
 
 /// TLS that believes any server, with this protocol.
 pub(crate) fn tls_config(protocol: &str) -> Arc<ClientConfig> {
-    let mut config = any_certificate::client_config().unwrap();
+    let mut config = any_certificate::client_config();
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     Arc::new(config)
 }

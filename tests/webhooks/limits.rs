@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use navarch_testkit::any_certificate;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -12,9 +11,11 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::any_certificate;
+
 /// A connection to the port.
 async fn connect(port: u16) -> TlsStream<TcpStream> {
-    let config = any_certificate::client_config().unwrap();
+    let config = any_certificate::client_config();
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()

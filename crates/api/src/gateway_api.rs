@@ -49,7 +49,7 @@ pub use listener::{AllowedRoutes, Listener, ListenerTls, RouteGroupKind, RouteNa
 pub use listener_set::{ListenerSet, ParentGateway};
 pub use reference::{BackendObject, BackendRef, CertificateRef, LocalObject, ObjectReference, ParentReference};
 pub use reference_grant::{GrantFrom, GrantTo, ReferenceGrant};
-pub use session_persistence::{CookieConfig, HeaderConfig, SessionPersistence};
+pub use session_persistence::{CookieConfig, SessionPersistence};
 pub use settings::GatewayApiSettings;
 
 /// The group of the Gateway API's kinds.

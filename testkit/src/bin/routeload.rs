@@ -111,7 +111,7 @@ impl Bench {
     async fn start(program: &Path, root: &Path, form: Form) -> Result<Self> {
         let cluster = Cluster::start().await?;
         cluster.apply_crds(root)?;
-        cluster.apply(&gateway_api_crds()?)?;
+        cluster.apply(&navarch_testkit::gateway_api::crds()?)?;
         cluster.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"], "")?;
         let writer = cluster.writer().await?;
         let backend = Backend::start("backend", SocketAddr::from(([127, 0, 0, 1], 0))).await?;
@@ -329,14 +329,6 @@ fn spread(mut times: Vec<Duration>) -> Value {
     let at = |share: usize| times.get((times.len() * share / 100).min(times.len().saturating_sub(1)));
     let millis = |time: Option<&Duration>| time.map(|time| time.as_secs_f64() * 1000.0);
     json!({ "p50": millis(at(50)), "p99": millis(at(99)), "max": millis(times.last()) })
-}
-
-/// The Gateway API's CRDs that `scripts/gateway-api` has downloaded with the conformance suite.
-fn gateway_api_crds() -> Result<String> {
-    let programs = navarch_testkit::envoy::program();
-    let tools = programs.parent().and_then(Path::parent).context("the folder of the tools is unknown")?;
-    let file = tools.join("gateway-api/crds.yaml");
-    std::fs::read_to_string(&file).with_context(|| format!("{}: run scripts/gateway-api", file.display()))
 }
 
 /// The Gateway of an already running proxy, and a backend.

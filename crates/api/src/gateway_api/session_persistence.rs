@@ -1,49 +1,38 @@
-//! Session persistence: how requests of a session reach the same endpoint.
+//! Session persistence: how requests of a session reach the same endpoint. Read, but not translated: istiod does not support it.
 
 use serde::{Deserialize, Serialize};
 
-/// How requests of a session reach the same endpoint (`SessionPersistence`).
+/// How requests of a session reach the same endpoint (`SessionPersistence` of Gateway API v1.6).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SessionPersistence {
+    /// Name of the cookie or header; generated if absent.
+    pub session_name: Option<String>,
     /// Lifetime of a session, in the Gateway API's duration format.
     pub absolute_timeout: Option<String>,
     /// `Cookie` or `Header`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The cookie with the session.
-    pub cookie: Option<CookieConfig>,
-    /// The header with the session.
-    pub header: Option<HeaderConfig>,
+    /// Further settings for the type `Cookie`.
+    pub cookie_config: Option<CookieConfig>,
 }
 
 /// The cookie of a session (`CookieConfig`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CookieConfig {
-    /// Name of the cookie or header; generated if absent.
-    pub name: Option<String>,
-    /// The path of the cookie.
-    pub path: String,
-    /// `Session` or `Permanent`.
+    /// `Session`: clients delete the cookie when their session ends. `Permanent`: they keep it for `absoluteTimeout`.
     pub lifetime_type: String,
-}
-
-/// The header of a session (`HeaderConfig`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeaderConfig {
-    /// Name of the cookie or header.
-    pub name: String,
 }
 
 impl Default for SessionPersistence {
     fn default() -> Self {
-        Self { absolute_timeout: None, kind: "Cookie".to_owned(), cookie: None, header: None }
+        Self { session_name: None, absolute_timeout: None, kind: "Cookie".to_owned(), cookie_config: None }
     }
 }
 
 impl Default for CookieConfig {
     fn default() -> Self {
-        Self { name: None, path: "/".to_owned(), lifetime_type: "Session".to_owned() }
+        Self { lifetime_type: "Session".to_owned() }
     }
 }

@@ -1,0 +1,87 @@
+//! The fields of the Gateway API's kinds, by its CustomResourceDefinitions.
+
+use anyhow::{Context, Result, ensure};
+use navarch::api::decode::{Outcome, decode_value};
+use navarch::api::yaml::{self, Schema};
+use serde_json::{Map, Value, json};
+
+/// The kinds that Navarch reads.
+const KINDS: [&str; 10] = [
+    "BackendTLSPolicy",
+    "GRPCRoute",
+    "Gateway",
+    "GatewayClass",
+    "HTTPRoute",
+    "ListenerSet",
+    "ReferenceGrant",
+    "TCPRoute",
+    "TLSRoute",
+    "XBackendTrafficPolicy",
+];
+
+#[test]
+fn every_field_of_the_gateway_apis_definitions_is_read() -> Result<()> {
+    let text = navarch_testkit::gateway_api::crds()?;
+    let mut checked = 0;
+    for document in yaml::documents(&text) {
+        let definition = yaml::parse(document.text, Schema::V1_2).map_err(|error| anyhow::anyhow!(error.reason))?;
+        let spec = &definition["spec"];
+        if definition["kind"] != "CustomResourceDefinition" || !KINDS.iter().any(|kind| spec["names"]["kind"] == *kind)
+        {
+            continue;
+        }
+        for version in spec["versions"].as_array().context("a definition has versions")? {
+            if version["served"] == true {
+                check(&object(spec, version))?;
+                checked += 1;
+            }
+        }
+    }
+    ensure!(checked >= KINDS.len(), "only {checked} versions of {} kinds were found", KINDS.len());
+    Ok(())
+}
+
+/// Fails if a field of the object is unknown.
+fn check(object: &Value) -> Result<()> {
+    match decode_value(object).1 {
+        Outcome::Read { unknown_fields, .. } => {
+            ensure!(unknown_fields.is_empty(), "{} {}: {unknown_fields:?}", object["apiVersion"], object["kind"]);
+        }
+        Outcome::Ignored => anyhow::bail!("{} {} is ignored", object["apiVersion"], object["kind"]),
+        Outcome::Rejected(error) => anyhow::bail!("{} {}: {error}", object["apiVersion"], object["kind"]),
+    }
+    Ok(())
+}
+
+/// An object of a version with every field of its spec.
+fn object(spec: &Value, version: &Value) -> Value {
+    let mut metadata = json!({ "name": "every-field" });
+    if spec["scope"] == "Namespaced" {
+        metadata["namespace"] = json!("shop");
+    }
+    let group = spec["group"].as_str().unwrap_or_default();
+    json!({
+        "apiVersion": format!("{group}/{}", version["name"].as_str().unwrap_or_default()),
+        "kind": spec["names"]["kind"],
+        "metadata": metadata,
+        "spec": value(&version["schema"]["openAPIV3Schema"]["properties"]["spec"]),
+    })
+}
+
+/// A value of a schema; of an object, with all its fields.
+fn value(schema: &Value) -> Value {
+    if let Some(first) = schema["enum"].as_array().and_then(|allowed| allowed.first()) {
+        return first.clone();
+    }
+    if let Some(fields) = schema["properties"].as_object() {
+        return Value::Object(fields.iter().map(|(name, schema)| (name.clone(), value(schema))).collect::<Map<_, _>>());
+    }
+    match schema["type"].as_str() {
+        Some("object") => json!({ "key": "value" }),
+        Some("array") => json!([value(&schema["items"])]),
+        Some("integer" | "number") => json!(schema["minimum"].as_i64().unwrap_or_default().max(1)),
+        Some("boolean") => json!(true),
+        // Durations are the only texts whose form is read.
+        _ => json!("1s"),
+    }
+}

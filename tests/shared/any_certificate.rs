@@ -1,0 +1,14 @@
+//! TLS of clients that accept the certificate of every server.
+
+use std::sync::Arc;
+
+use navarch_net::any_certificate::AnyCertificate;
+use rustls::ClientConfig;
+
+/// A client without a certificate of its own.
+pub(crate) fn client_config() -> ClientConfig {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider));
+    let config = config.with_safe_default_protocol_versions().expect("aws-lc-rs has all versions of TLS");
+    config.dangerous().with_custom_certificate_verifier(AnyCertificate::new(provider)).with_no_client_auth()
+}
