@@ -15,7 +15,7 @@ use navarch_push::proxy::Proxy;
 use navarch_push::resource::ResourceType;
 
 use super::format::{
-    At, Complete, Gone, Header, Line, Moment, OfProxy, ProxyLine, Push, PushGroup, Refused, Took, VERSION, Watch,
+    At, Complete, Gone, Header, Line, Lost, Moment, OfProxy, ProxyLine, Push, PushGroup, Refused, Took, VERSION, Watch,
     ranges,
 };
 use super::inputs::{Inputs, written};
@@ -43,7 +43,6 @@ pub(crate) struct Journal {
     is_synced: bool,
 }
 
-/// A proxy.
 #[derive(Debug)]
 struct Connected {
     proxy: Arc<Proxy>,
@@ -183,6 +182,11 @@ impl Journal {
             line(out, &Line::Took(Took { at, r#type, proxies: ranges(proxies) }))?;
         }
         Ok(())
+    }
+
+    /// Writes that the events from here on are missing.
+    pub(crate) fn note_lost(now: Timestamp, reason: &str, out: &mut dyn Write) -> io::Result<()> {
+        line(out, &Line::Lost(Lost { at: Moment(now), why: reason.to_owned() }))
     }
 
     fn show(&mut self, shown: Vec<PublishedCollection>) -> Vec<PushGroup> {

@@ -25,7 +25,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(30);
 /// Maximum number of unwritten items (changes, collections and the like): some hundred bytes each.
 const MAX_PENDING: usize = 1 << 20;
 
-/// Configuration of the recorder.
+/// Where and how much `--record` writes, and what its headers contain.
 #[derive(Clone, Debug)]
 pub struct RecorderConfig {
     /// The directory of the record.
@@ -164,10 +164,7 @@ impl Writer {
             drop(queue);
             self.write(events, &taken, (shared.clock)());
             if is_overrun {
-                let dir = self.config.dir.display();
-                tracing::error!(%dir, "recording stopped: the disk is too slow; restart to record again");
-                self.config.metrics.failures.inc();
-                self.config.metrics.active.set(0);
+                self.stop_after_overrun((shared.clock)());
             }
             if is_ended || is_overrun {
                 if let Some(Err(error)) = self.ring.as_mut().map(Ring::finish) {
@@ -198,6 +195,17 @@ impl Writer {
         if let Some(Err(error)) = flushed {
             self.fail(&error, now);
         }
+    }
+
+    /// Notes in the recording that the events from here on are missing, and counts a failure.
+    fn stop_after_overrun(&mut self, now: Timestamp) {
+        let mut lines = Vec::new();
+        let noted = Journal::note_lost(now, "the disk is too slow", &mut lines);
+        self.append(noted.map(|()| lines.as_slice()), now);
+        let dir = self.config.dir.display();
+        tracing::error!(%dir, "recording stopped: the disk is too slow; restart to record again");
+        self.config.metrics.failures.inc();
+        self.config.metrics.active.set(0);
     }
 
     /// Writes lines, and starts the next segment if the current one is full.
@@ -282,5 +290,38 @@ impl Write for Counted<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Line;
+    use crate::read::{Segment, segments};
+
+    #[test]
+    fn a_recording_that_was_overrun_says_where_it_stops() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = RecorderConfig {
+            dir: dir.path().to_owned(),
+            max_size: 1 << 20,
+            settings: Settings::default(),
+            version: "test",
+            metrics: Metrics::default(),
+            clock: || Timestamp::UNIX_EPOCH,
+        };
+        let journal = Journal::new(Settings::default(), "test", Timestamp::UNIX_EPOCH);
+        let (failures, active) = (config.metrics.failures.clone(), config.metrics.active.clone());
+        let mut writer = Writer { config, journal, ring: None, retry_at: Timestamp::UNIX_EPOCH, has_told: false };
+        writer.write(vec![(Timestamp::UNIX_EPOCH, Event::Synced)], &[], Timestamp::UNIX_EPOCH);
+        writer.stop_after_overrun(Timestamp::UNIX_EPOCH);
+        writer.ring.as_mut().unwrap().finish().unwrap();
+        assert_eq!((failures.get(), active.get()), (1, 0));
+
+        let (_, file) = segments(dir.path()).unwrap().pop().unwrap();
+        let mut segment = Segment::open(&file, true).unwrap();
+        let lines = std::iter::from_fn(|| segment.next_line().unwrap());
+        let Some(Line::Lost(lost)) = lines.last().map(|line| line.line) else { panic!("nothing is missing") };
+        assert_eq!(lost.why, "the disk is too slow");
     }
 }
