@@ -9,12 +9,12 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Probes(BTreeMap<String, ProbeSpec>);
 
-/// One probe.
+/// A probe or lifecycle handler that the kubelet sends to the agent instead of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSpec {
     /// What the probe does.
     pub action: Action,
-    /// The timeout.
+    /// For the whole probe: `timeoutSeconds`, or 60 seconds if that is 0 or negative.
     pub timeout: Duration,
 }
 
@@ -25,19 +25,19 @@ pub enum Action {
     Http {
         /// Whether to use TLS; certificates are not verified, as with kubelets.
         tls: bool,
-        /// The port.
+        /// Where the application listens in the pod; the injector has replaced names of ports by numbers.
         port: u16,
         /// The path with query.
         path: String,
     },
     /// A TCP connection.
     Tcp {
-        /// The port.
+        /// Where the application listens; the probe succeeds once the connection is open.
         port: u16,
     },
     /// gRPC's health protocol.
     Grpc {
-        /// The port.
+        /// Where the application serves `grpc.health.v1.Health`.
         port: u16,
         /// The name of the service.
         service: String,
@@ -98,8 +98,8 @@ struct Grpc {
     service: Option<String>,
 }
 
-/// Maximum timeout of a probe.
-const MAX_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout of a probe without one.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Probes {
     /// Parses the variable; an empty one has no probes.
@@ -117,7 +117,7 @@ impl Probes {
                 return Err(ProbeSpecError::Path(path));
             }
             let timeout = match u64::try_from(written.timeout_seconds) {
-                Ok(0) | Err(_) => MAX_TIMEOUT,
+                Ok(0) | Err(_) => DEFAULT_TIMEOUT,
                 Ok(seconds) => Duration::from_secs(seconds),
             };
             let action = action(written).ok_or_else(|| ProbeSpecError::Kind(path.clone()))?;
@@ -126,7 +126,7 @@ impl Probes {
         written.into_iter().map(spec).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The probe of a path.
+    /// Finds a probe by the exact path of the kubelet's request, such as `/app-health/web/livez`.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&ProbeSpec> {
         self.0.get(path)

@@ -50,8 +50,13 @@ pub fn validate_mesh_config(config: &MeshConfig) -> Verdict {
 
 /// Warns of settings that have no effect.
 fn without_effect(verdict: &mut Verdict, config: &MeshConfig) {
-    if config.verify_certificate_at_client.is_some() {
-        verdict.warn(&Path::root("verifyCertificateAtClient"), NO_EFFECT);
+    let set = [
+        ("verifyCertificateAtClient", config.verify_certificate_at_client.is_some()),
+        ("ca", config.ca.is_some()),
+        ("certificates", !config.certificates.is_empty()),
+    ];
+    for (field, _) in set.iter().filter(|(_, is_set)| *is_set) {
+        verdict.warn(&Path::root(field), NO_EFFECT);
     }
 }
 
@@ -66,7 +71,6 @@ pub fn validate_proxy_config(config: &ProxyConfig) -> Verdict {
     verdict
 }
 
-/// The connect timeout.
 fn connect_timeout(timeout: Option<Duration>) -> Result<(), String> {
     let timeout = timeout.unwrap_or_default();
     name::duration(timeout)?;

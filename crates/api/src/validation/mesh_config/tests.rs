@@ -32,6 +32,8 @@ fn the_defaults_are_valid() {
 fn fields_without_effect_are_named() {
     for (text, field) in [
         ("verifyCertificateAtClient: true", "verifyCertificateAtClient"),
+        ("ca: { address: 'ca.example.com:443' }", "ca"),
+        ("certificates: [{ secretName: dns.example }]", "certificates"),
         ("defaultConfig: {discoveryRefreshDelay: 1s}", "defaultConfig.discoveryRefreshDelay"),
         ("defaultConfig: {zipkinAddress: 'zipkin:9411'}", "defaultConfig.zipkinAddress"),
         ("defaultConfig: {availabilityZone: a}", "defaultConfig.availabilityZone"),
