@@ -16,6 +16,7 @@ use super::build::encode;
 use super::service_address::{self, UNSPECIFIED};
 use super::sidecar_scope::{self, ServiceRef};
 use navarch_api::names::ResourceName;
+use navarch_push::proxy::ProxyKind;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Endpoint, Health, Registry, Resolution, Service};
@@ -55,9 +56,13 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     name.is_empty().then(|| encode(&table(view)))
 }
 
-/// Combines the entries of all services.
+/// Combines the entries of all services. As in Istio, gateways and waypoints import no services: the agent of one asks other DNS
+/// servers for all names.
 fn table(view: &View<'_>) -> NameTable {
     let mut table: BTreeMap<String, NameInfo> = BTreeMap::new();
+    if view.proxy().kind() != ProxyKind::Sidecar {
+        return NameTable { table };
+    }
     for egress in 0..sidecar_scope::egress_listeners(view).len() {
         for service in sidecar_scope::listener_services(view, egress).iter() {
             let names = view.get(&NamesOf { egress, service: service.clone() });

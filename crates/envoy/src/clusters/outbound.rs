@@ -184,7 +184,8 @@ impl Outbound<'_> {
 
     /// Applies policy and metadata to a draft.
     fn complete(&self, view: &View<'_>, mut draft: Draft) -> Draft {
-        if self.subset.is_none()
+        let is_whole_service = self.subset.is_none() && self.purpose == Purpose::Client;
+        if is_whole_service
             && !draft.is_dynamic()
             && let Some(statuses) = draining_override(view, self.service)
         {
@@ -192,15 +193,14 @@ impl Outbound<'_> {
         }
         let policy = self.policy(view);
         traffic_policy::apply_outbound(view, &mut draft, self, policy.as_ref());
-        if ext_proc::is_pool(self.service) && self.subset.is_none() && view.proxy().kind() == ProxyKind::Router {
+        if is_whole_service && ext_proc::is_pool(self.service) && view.proxy().kind() == ProxyKind::Router {
             draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
             draft.cluster.load_balancing_policy = Some(ext_proc::load_balancing());
         }
         draft.cluster.filters.extend(exchange_filter(view));
         draft.metadata.external = self.service.mesh_external && self.subset.is_none();
-        draft.metadata.is_tunnelled = self.subset.is_none()
-            && self.purpose == Purpose::Client
-            && endpoints::all_take_hbone(view, &self.service.key, self.port.port);
+        draft.metadata.is_tunnelled =
+            is_whole_service && endpoints::all_take_hbone(view, &self.service.key, self.port.port);
         if hbone::sends(view) && draft.discovery == Discovery::Eds {
             draft.cluster.filters.extend(hbone::filters::cluster_baggage(view));
         }

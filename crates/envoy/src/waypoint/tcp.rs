@@ -33,7 +33,9 @@ pub(super) fn filters(view: &View<'_>, subject: Subject<'_>, cluster: &str) -> V
         Subject::Port(service, port) => {
             let host = service.key.hostname.as_str();
             let of = StatService { host, subset: "", port: port.port, port_name: port.name.as_str() };
-            let short = stat_prefix::short_names(service, host);
+            // Unlike those of sidecars, with the namespace for ServiceEntries, too.
+            let qualified = format!("{}.{}", service.name, service.key.namespace);
+            let short = stat_prefix::ShortNames { qualified, name: service.name.to_string() };
             let prefix = stat_prefix::inbound(view, &short, of, cluster);
             (to_service(view, service, port.port, &prefix, cluster), prefix, port.port, port.protocol, Some(service))
         }

@@ -267,5 +267,10 @@ pub(super) fn listener_set(view: &View<'_>, name: &NamespacedName) -> Option<Val
         return Some(json!({ KEPT_LISTENERS: without_routes(&set.spec.listeners), "conditions": conditions }));
     }
     let counts = attached(view, ParentObject::ListenerSet(name.clone()));
-    Some(json!({ "listeners": listeners(&built.listeners, &counts, generation), "conditions": conditions }))
+    let mut listeners = listeners(&built.listeners, &counts, generation);
+    // The Gateway API's types write an empty list of a Gateway's listener, but not that of a ListenerSet's.
+    for listener in listeners.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        listener.retain(|field, value| field != "supportedKinds" || *value != json!([]));
+    }
+    Some(json!({ "listeners": listeners, "conditions": conditions }))
 }
