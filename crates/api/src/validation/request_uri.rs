@@ -1,5 +1,7 @@
 //! URLs as Go's `url.ParseRequestURI` parses them, which determines the module addresses that istiod accepts.
 
+use std::net::Ipv6Addr;
+
 /// The scheme of a URL, in lower case; empty if it has none.
 ///
 /// # Errors
@@ -58,9 +60,16 @@ fn check_authority(authority: &str) -> Result<(), &'static str> {
         }
         None => authority,
     };
-    let (name, port) = if host.starts_with('[') {
-        let Some((name, port)) = host.rsplit_once(']') else { return Err("has an open bracket in its host") };
-        (name, port)
+    let (name, port) = if let Some(literal) = host.strip_prefix('[') {
+        let Some((literal, port)) = literal.rsplit_once(']') else { return Err("has an open bracket in its host") };
+        // An escaped percent sign begins the zone.
+        let address = literal.split_once("%25").map_or(literal, |(address, _)| address);
+        if address.parse::<Ipv6Addr>().is_err() {
+            return Err("has brackets in its host that enclose no IPv6 address");
+        }
+        (literal, port)
+    } else if host.contains('[') {
+        return Err("has a bracket within its host; only an IPv6 address stands in brackets");
     } else {
         let at = host.rfind(':').unwrap_or(host.len());
         host.split_at_checked(at).unwrap_or((host, ""))
@@ -104,6 +113,7 @@ mod tests {
         for (url, scheme) in [
             ("OCI://a.example:80/b?c#d", "oci"),
             ("http://[::1]:80/x", "http"),
+            ("http://[fe80::1%25en0]/x", "http"),
             ("http://u:p@a/x%20y", "http"),
             ("x:80", "x"),
             ("localhost:5000/image", "localhost"),
@@ -123,6 +133,9 @@ mod tests {
             "http://a:1:2",
             "http://{a}",
             "http://[::1/",
+            "http://[a]/",
+            "http://[10.0.0.1]/",
+            "http://a[b]/",
             "http://a/%z",
             "http://a b/",
             "http://<>@a/",
