@@ -42,12 +42,14 @@ conformance: tools
 	$(CARGO) build $(LOCKED) --workspace --bins
 	scripts/conformance --program $(or $(CARGO_TARGET_DIR),target)/debug/navarch --out $(or $(CARGO_TARGET_DIR),target)/conformance
 
-# Navarch against istiod on random worlds: COUNT of each area, from SEED on. `make test` has the recorded cases.
+# Navarch against istiod on random worlds: COUNT of each area, from SEED on, and STATUSES of the Gateway API whose statuses are compared
+# (half a minute each). `make test` has the recorded cases.
 SEED ?= 1
 COUNT ?= 20
+STATUSES ?= 0
 
 mass-comparison:
-	scripts/mass-comparison --seed $(SEED) --count $(COUNT)
+	scripts/mass-comparison --seed $(SEED) --count $(COUNT) --statuses $(STATUSES)
 
 # Not of generated code: rustdoc reads and writes the index of all crates for each crate, and four fifths of it were proto's.
 doc:

@@ -29,6 +29,7 @@ type realWorld struct {
 	folder    string // of the case
 	temporary string
 	local     string
+	primary   *apiServer
 	processes []*exec.Cmd
 }
 
@@ -91,6 +92,7 @@ func (w *realWorld) fill() error {
 			return fmt.Errorf("definitions of %s: %w", id, err)
 		}
 	}
+	w.primary = servers[0]
 	var all []placed
 	for i, id := range ids {
 		objects, err := readObjects(files[id])

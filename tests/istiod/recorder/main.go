@@ -1,6 +1,6 @@
 // Program recorder writes what istiod answers to the proxies of parity cases, see docs/parity.md.
 //
-//	recorder [-prune] [-runs N] [-out NAME] [-clusters] FOLDER
+//	recorder [-prune] [-runs N] [-out NAME] [-clusters | -statuses] FOLDER
 //
 // FOLDER holds <area>/<case>/ with input.yaml, proxies.yaml and so on; each case gets the folder NAME ("expect"). With -prune
 // objects that an API server or Istio's validation would refuse are taken out of the inputs first. istiod runs within this process
@@ -9,7 +9,7 @@
 // that ends the child is told and left out.
 //
 // With -clusters the program pilot-discovery runs instead, with one kube-apiserver for each cluster of a case: only so there is an
-// ambient index of several clusters.
+// ambient index of several clusters. So it does with -statuses, which records what istiod writes to the objects of the Gateway API.
 package main
 
 import (
@@ -28,6 +28,7 @@ var (
 	runs          = flag.Int("runs", 1, "times that istiod is asked; answers that differ between them are left out")
 	child         = flag.Bool("child", false, "record the folders on the standard input in this process")
 	clusters      = flag.Bool("clusters", false, "ask the program pilot-discovery, over one kube-apiserver for each cluster of a case")
+	statuses      = flag.Bool("statuses", false, "as -clusters, record instead the statuses that istiod writes to the Gateway API's objects")
 	istiodProgram = flag.String("istiod", toolFolder("NAVARCH_ISTIOD", "istiod"), "folder of pilot-discovery")
 	kubePrograms  = flag.String("kube", toolFolder("KUBEBUILDER_ASSETS", "kube"), "folder of etcd and kube-apiserver")
 	istio         = flag.String("istio", os.Getenv("NAVARCH_ISTIO_SOURCE"), "folder of the Istio module, for its CRDs")
@@ -47,7 +48,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "recorder: no cases under", flag.Arg(0))
 		os.Exit(1)
 	}
-	if *clusters {
+	if *clusters || *statuses {
 		recordEach(folders)
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,7 +67,7 @@ func (w *realWorld) quiet(connection *grpc.ClientConn, proxies []proxy) (map[str
 }
 
 // Starts pilot-discovery on the API server of the primary cluster and waits until it is ready.
-func (w *realWorld) startIstiod() (*exec.Cmd, string, error) {
+func (w *realWorld) startIstiod(more ...string) (*exec.Cmd, string, error) {
 	ready, address := freeAddress(), freeAddress()
 	arguments := []string{
 		"discovery", "--kubeconfig=" + filepath.Join(w.temporary, w.local, "kubeconfig"), "--clusterID=" + w.local,
@@ -81,7 +82,7 @@ func (w *realWorld) startIstiod() (*exec.Cmd, string, error) {
 		}
 		arguments = append(arguments, "--"+flag+"="+file)
 	}
-	program, err := w.start("istiod", append(onlyAnswers, w.environment()...), filepath.Join(*istiodProgram, "pilot-discovery"), arguments...)
+	program, err := w.start("istiod", slices.Concat(onlyAnswers, more, w.environment()), filepath.Join(*istiodProgram, "pilot-discovery"), arguments...)
 	if err != nil {
 		return nil, "", err
 	}

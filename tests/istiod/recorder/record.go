@@ -32,6 +32,9 @@ func recordAll() {
 }
 
 func record(folder string) error {
+	if *statuses {
+		return recordStatuses(folder)
+	}
 	text, err := os.ReadFile(filepath.Join(folder, "proxies.yaml"))
 	if err != nil {
 		return err
