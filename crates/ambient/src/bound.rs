@@ -56,7 +56,6 @@ pub struct Binding {
     pub at_ingress: bool,
 }
 
-/// The waypoints of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BindingOf(ServiceKey);
 

@@ -74,8 +74,8 @@ struct Merger {
     taken: BTreeSet<u16>,
     /// The last group without TLS on each port.
     plain: BTreeMap<u16, GroupKey>,
-    /// Port, address and host of servers with TLS settings.
-    tls_hosts: BTreeSet<(u16, String, String)>,
+    /// The address of the last server with TLS settings, by port and host.
+    tls_hosts: BTreeMap<(u16, String), String>,
 }
 
 impl Query for MergedGateways {
@@ -154,16 +154,16 @@ impl Merger {
         }
     }
 
-    /// Adds the hosts of a server with TLS settings. Returns false if another server of the same port and address has
-    /// one of them: Envoy rejects a listener with equal matches.
+    /// Adds the hosts of a server with TLS settings. Returns false if the last server of the port with one of them has the
+    /// same address: Envoy rejects a listener with equal matches. As in istiod, an earlier server does not count; of chains
+    /// with equal matches only the first is sent.
     fn claim_hosts(&mut self, server: &PlannedServer, port: u16) -> bool {
-        let claims = server.server.hosts.iter().map(|host| (port, server.server.bind.clone(), host.clone()));
-        let claims: Vec<_> = claims.collect();
-        let free = claims.iter().all(|claim| !self.tls_hosts.contains(claim));
-        if free {
-            self.tls_hosts.extend(claims);
+        let Server { hosts, bind, .. } = &server.server;
+        let is_free = hosts.iter().all(|host| self.tls_hosts.get(&(port, host.clone())) != Some(bind));
+        if is_free {
+            self.tls_hosts.extend(hosts.iter().map(|host| ((port, host.clone()), bind.clone())));
         }
-        free
+        is_free
     }
 
     /// Adds a server with TLS to a port with others. Returns false if its route configuration belongs to another.

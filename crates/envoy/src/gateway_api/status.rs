@@ -54,7 +54,7 @@ impl StatusSubject {
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '/');
         let (name, namespace, object) = (parts.next()?, parts.next()?, parts.next()?);
-        let kind = Self::KINDS.into_iter().find(|kind| variant(*kind) == name)?;
+        let kind = Self::KINDS.into_iter().find(|kind| kind.as_str() == name)?;
         Some(Self(ObjectRef { kind, name: NamespacedName::new(namespace, object) }))
     }
 }
@@ -62,13 +62,8 @@ impl StatusSubject {
 impl fmt::Display for StatusSubject {
     /// `kind/namespace/name`, with an empty namespace for cluster-scoped kinds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", variant(self.0.kind), self.0.name.namespace, self.0.name.name)
+        write!(f, "{}/{}/{}", self.0.kind.as_str(), self.0.name.namespace, self.0.name.name)
     }
-}
-
-/// The name of a kind in the names of subjects.
-fn variant(kind: Kind) -> &'static str {
-    kind.as_str()
 }
 
 /// The desired status of an object: its fields as they are written, without the times of conditions, which the writer

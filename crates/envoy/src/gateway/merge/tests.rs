@@ -89,6 +89,13 @@ fn the_same_host_may_come_again_on_another_address() {
 }
 
 #[test]
+fn only_the_last_address_of_a_host_counts() {
+    let server = || tls(443, "HTTPS", "a", ServerTlsMode::Simple);
+    let plan = plan(&[("a", &[server(), bound("10.0.0.1", server())]), ("b", &[server()]), ("c", &[server()])]);
+    assert_eq!(shape(&plan), [":443 HTTPS a,b", "10.0.0.1:443 HTTPS a"]);
+}
+
+#[test]
 fn a_redirect_to_https_claims_its_host_as_tls_does() {
     let redirect = || tls(80, "HTTP", "a", ServerTlsMode::Passthrough);
     let plan = plan(&[("a", &[redirect()]), ("b", &[redirect(), server(80, "HTTP", "a")])]);
