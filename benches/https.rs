@@ -95,9 +95,9 @@ impl Port {
             tasks.spawn(async move {
                 let mut taken = Vec::new();
                 for _ in 0..times / CONNECTIONS + u64::from(index < times % CONNECTIONS) {
-                    let asked = Instant::now();
+                    let requested_at = Instant::now();
                     ask(&mut client, path, body.clone()).await;
-                    taken.push(asked.elapsed());
+                    taken.push(requested_at.elapsed());
                 }
                 taken
             });

@@ -129,8 +129,8 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
 /// name, such as `pilot-discovery`, the command must be an argument.
 fn with_command_of_name(mut arguments: Vec<String>) -> Vec<String> {
     let name = arguments.first().and_then(|program| Path::new(program).file_name()?.to_str());
-    let is_said = arguments.get(1).is_some_and(|word| Arguments::command().find_subcommand(word).is_some());
-    if name == Some(DISCOVERY) && !is_said {
+    let has_command = arguments.get(1).is_some_and(|word| Arguments::command().find_subcommand(word).is_some());
+    if name == Some(DISCOVERY) && !has_command {
         arguments.insert(1, DISCOVERY.to_owned());
     }
     arguments

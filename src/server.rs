@@ -407,7 +407,7 @@ async fn until_the_end(
 ) -> anyhow::Result<()> {
     let outcome = tokio::select! {
         () = terminated.cancelled() => Ok(()),
-        ended = tasks.join_next() => Err(ended_unasked(ended)),
+        ended = tasks.join_next() => Err(ended_unexpectedly(ended)),
     };
     tracing::info!("shutting down; closing proxy streams");
     stop.cancel();
@@ -474,7 +474,9 @@ fn serve_plain(
 }
 
 /// The error of a task that ended unexpectedly.
-fn ended_unasked(ended: Option<Result<(&'static str, anyhow::Result<()>), tokio::task::JoinError>>) -> anyhow::Error {
+fn ended_unexpectedly(
+    ended: Option<Result<(&'static str, anyhow::Result<()>), tokio::task::JoinError>>,
+) -> anyhow::Error {
     match ended {
         Some(Ok((name, Err(error)))) => error.context(format!("{name} failed")),
         Some(Ok((name, Ok(())))) => anyhow::anyhow!("{name} ended unexpectedly"),

@@ -123,9 +123,9 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
 
     // What the rules logged is told in the agent's log, when the kernel hands it over.
     let end = Instant::now() + Duration::from_secs(30);
-    for told in ["ISTIO_OUTPUT:ISTIO_REDIRECT", "ISTIO_OUTPUT_DNS:REDIRECT"] {
-        while !client.log().contains(told) {
-            ensure!(Instant::now() < end, "{told} is not in the log:\n{}", client.log());
+    for logged in ["ISTIO_OUTPUT:ISTIO_REDIRECT", "ISTIO_OUTPUT_DNS:REDIRECT"] {
+        while !client.log().contains(logged) {
+            ensure!(Instant::now() < end, "{logged} is not in the log:\n{}", client.log());
             sleep(Duration::from_millis(100)).await;
         }
     }

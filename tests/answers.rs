@@ -42,7 +42,7 @@ fn navarch(arguments: &[&str]) -> Output {
 }
 
 /// What a command printed, and its exit code.
-fn told(arguments: &[&str]) -> (String, i32) {
+fn command_output(arguments: &[&str]) -> (String, i32) {
     let output = navarch(arguments);
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     (text, output.status.code().unwrap())
@@ -84,14 +84,14 @@ fn edited(file: &str, edits: &[(&str, &str)]) -> String {
 #[test]
 fn completions_and_man_pages_cover_every_command() {
     for shell in ["bash", "zsh", "fish"] {
-        let (text, code) = told(&["completions", shell]);
+        let (text, code) = command_output(&["completions", shell]);
         assert_eq!(code, 0);
         for word in ["plan", "applied", "doctor", "fail-on"] {
             assert!(text.contains(word), "{word} for {shell}");
         }
     }
     let folder = tempfile::tempdir().unwrap();
-    let (text, code) = told(&["man", folder.path().to_str().unwrap()]);
+    let (text, code) = command_output(&["man", folder.path().to_str().unwrap()]);
     assert_eq!(code, 0, "{text}");
     for (page, word) in [("navarch", "doctor"), ("navarch-plan", "fail"), ("navarch-why-not", "METHOD")] {
         let page = std::fs::read_to_string(folder.path().join(format!("{page}.1"))).unwrap();
@@ -101,6 +101,6 @@ fn completions_and_man_pages_cover_every_command() {
 
 #[test]
 fn doctor_without_a_control_plane_fails_with_a_reason() {
-    let (text, code) = told(&["doctor", "--address", "127.0.0.1:1"]);
+    let (text, code) = command_output(&["doctor", "--address", "127.0.0.1:1"]);
     assert!(code == 1 && text.contains("next: kubectl get pods -n istio-system -l app=istiod"), "{text}");
 }

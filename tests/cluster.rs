@@ -104,7 +104,7 @@ async fn lose_nothing_while_all_changes(mesh: &mut Mesh, stages: &mut Stages) ->
     stages.over("clients");
     let leader = changes::a_leader_is_killed(mesh, &mut watched).await?;
     stages.over("leader killed");
-    asked::every_replica_is_asked(mesh)?;
+    asked::applied_queries_every_replica(mesh)?;
     istioctl::every_replica_answers(mesh)?;
     changes::rolling_restart(mesh, &mut watched).await?;
     stages.over("rolling restart");

@@ -128,10 +128,10 @@ async fn it_starts_with_the_arguments_of_istios_chart() {
     assert!(!log.contains("no effect"), "{log}");
     let started: Vec<_> = log.lines().filter(|line| line.contains("started")).collect();
     let [line] = started[..] else { panic!("{log}") };
-    for said in
+    for field in
         ["version=", "revision=\"default\"", "cluster=\"Kubernetes\"", "namespace=\"istio-system\"", "http=127.0.0.1:"]
     {
-        assert!(line.contains(said), "{said}: {line}");
+        assert!(line.contains(field), "{field}: {line}");
     }
     // Nothing in a healthy start looks like a fault.
     assert_eq!(
@@ -158,9 +158,9 @@ async fn without_separate_ports_xds_and_metrics_are_served_on_the_http_port() {
     let type_url = "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned();
     let ask = DiscoveryRequest { node: Some(node), type_url: type_url.clone(), ..DiscoveryRequest::default() };
     // The stream stays open while the answer is awaited.
-    let (asks, asked) = tokio::sync::mpsc::channel(1);
+    let (asks, receiver) = tokio::sync::mpsc::channel(1);
     asks.send(ask).await.unwrap();
-    let mut answers = ads.stream_aggregated_resources(ReceiverStream::new(asked)).await.unwrap().into_inner();
+    let mut answers = ads.stream_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap().into_inner();
     assert_eq!(answers.message().await.unwrap().unwrap().type_url, type_url);
     // The port answers HTTP/1 beside it.
     assert!(page(&navarch, "/debug/connections").await.1.contains("a.b"));
@@ -204,10 +204,10 @@ fn without_a_ca_the_certificate_must_come_from_elsewhere() {
     command.args(["60", PROGRAM, "discovery", &config]).args(addresses);
     command.env_clear().env("ENABLE_CA_SERVER", "false").current_dir(folder.path()).stdin(Stdio::null());
     let output = command.output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
-        !output.status.success() && said.contains("ENABLE_CA_SERVER=false") && said.contains("--tlsCertFile"),
-        "{said}"
+        !output.status.success() && stderr.contains("ENABLE_CA_SERVER=false") && stderr.contains("--tlsCertFile"),
+        "{stderr}"
     );
 }
 
@@ -307,20 +307,25 @@ async fn before_the_first_sync_it_is_unready_and_handles_sigterm() {
     let http = http.parse().unwrap();
     let get = async |path: &str| client::get(http, "localhost", path, &[]).await.ok();
     until("readiness is told", async || get("/ready").await.is_some()).await;
-    let said = get("/ready").await.unwrap();
-    assert_eq!(said.status, 503, "{}", said.body);
+    let response = get("/ready").await.unwrap();
+    assert_eq!(response.status, 503, "{}", response.body);
     for reason in ["ports: ", "missing"] {
-        assert!(said.body.contains(reason), "{}", said.body);
+        assert!(response.body.contains(reason), "{}", response.body);
     }
     // Empty pages would be read as an empty mesh.
     for page in ["/debug/registryz", "/debug/ca", "/debug/config_dump?proxyID=a.b"] {
-        let said = get(page).await.unwrap();
-        assert!(said.status == 503 && said.body.contains("not been read"), "{page}: {} {}", said.status, said.body);
+        let response = get(page).await.unwrap();
+        assert!(
+            response.status == 503 && response.body.contains("not been read"),
+            "{page}: {} {}",
+            response.status,
+            response.body
+        );
     }
     assert_eq!(get("/debug").await.unwrap().status, 200);
     // A doctor is wanted most where it does not get ready.
-    let said = get("/debug/doctor").await.unwrap();
-    assert!(said.status == 200 && said.body.contains("initial configuration is not"), "{}", said.body);
+    let response = get("/debug/doctor").await.unwrap();
+    assert!(response.status == 200 && response.body.contains("initial configuration is not"), "{}", response.body);
     // No certificate was signed, and no root made.
     let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
     assert!(!log.contains("CA ready"), "{log}");
@@ -352,18 +357,23 @@ async fn istio_61563_a_mesh_config_that_is_broken_at_start_is_waited_for() {
     let (http, monitoring) = (http.parse().unwrap(), monitoring.parse().unwrap());
     let ready = async |host: &str| client::get(http, host, "/ready", &[]).await.ok();
     let mesh_name = mesh.display().to_string();
-    let named =
-        async || ready("localhost").await.is_some_and(|said| said.status == 503 && said.body.contains(&mesh_name));
+    let named = async || {
+        ready("localhost").await.is_some_and(|response| response.status == 503 && response.body.contains(&mesh_name))
+    };
     until("the mesh config is named", named).await;
     // A page in a browser, or a caller from elsewhere.
-    let said = ready("navarch").await.unwrap();
-    assert!(said.status == 503 && said.body.contains("reasons") && !said.body.contains("mesh"), "{}", said.body);
+    let response = ready("navarch").await.unwrap();
+    assert!(
+        response.status == 503 && response.body.contains("reasons") && !response.body.contains("mesh"),
+        "{}",
+        response.body
+    );
     let metrics = client::get(monitoring, "localhost", "/metrics", &[]).await.unwrap().body;
     assert!(metrics.contains("navarch_refused_configs{kind=\"MeshConfig\"} 1"), "{metrics}");
     let log = || std::fs::read_to_string(folder.path().join("log")).unwrap();
     assert!(log().contains(&mesh_name), "{}", log());
     std::fs::write(&mesh, "trustDomain: own\n").unwrap();
-    until("it is ready", async || ready("navarch").await.is_some_and(|said| said.status == 200)).await;
+    until("it is ready", async || ready("navarch").await.is_some_and(|response| response.status == 200)).await;
     let page = client::get(http, "localhost", "/debug/mesh", &[]).await.unwrap().body;
     assert!(page.contains("\"own\""), "{page}");
     process.kill().unwrap();

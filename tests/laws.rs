@@ -237,7 +237,7 @@ proptest! {
         for (name, translator) in translators() {
             let mut mesh = all_connected(&before, &translator);
             let was: Vec<Shown> = (0..PROXIES).map(|proxy| mesh.shown(proxy)).collect();
-            let told = mesh.apply(vec![change.clone()]);
+            let pushed = mesh.apply(vec![change.clone()]);
             let mut differ: BTreeSet<(usize, ResourceType)> = BTreeSet::new();
             for (proxy, was) in was.iter().enumerate() {
                 let now = fresh(&after, &translator, proxy, &mesh.clients[&proxy].interests);
@@ -245,7 +245,7 @@ proptest! {
                 prop_assert!(found.is_none(), "{}", found.unwrap_or_default());
                 differ.extend(KINDS.into_iter().filter(|kind| was.get(kind) != now.get(kind)).map(|kind| (proxy, kind)));
             }
-            prop_assert_eq!(told, differ, "{}: told is not what differs, by proxy and type", name);
+            prop_assert_eq!(pushed, differ, "{}: told is not what differs, by proxy and type", name);
         }
     }
 

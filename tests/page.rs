@@ -67,9 +67,9 @@ async fn dashboard(planes: &[&Navarch], folder: &Path) -> (Process, SocketAddr) 
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
     let dashboard = Process::start("dashboard", program, &args, &folder.join("dashboard.log")).unwrap();
     let own = until_some("the dashboard says where it is", async || {
-        let said = dashboard.output();
-        let (url, _) = said.split_once("/ shows the mesh of ").ok_or_else(|| said.clone())?;
-        url.strip_prefix("http://").and_then(|address| address.parse().ok()).ok_or(said)
+        let output = dashboard.output();
+        let (url, _) = output.split_once("/ shows the mesh of ").ok_or_else(|| output.clone())?;
+        url.strip_prefix("http://").and_then(|address| address.parse().ok()).ok_or(output)
     });
     let own = own.await;
     (dashboard, own)

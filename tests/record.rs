@@ -34,7 +34,7 @@ fn program() -> &'static Path {
 }
 
 /// What a command printed, and its exit code.
-fn told(arguments: &[&str]) -> (String, i32) {
+fn command_output(arguments: &[&str]) -> (String, i32) {
     let mut command = Command::new("timeout");
     let output = command.arg("120").arg(program()).args(arguments).env_clear().output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);

@@ -134,7 +134,7 @@ impl Deployed {
     }
 
     /// The calls of service accounts whose path holds this.
-    fn asked(&self, part: &str) -> Vec<String> {
+    fn requests(&self, part: &str) -> Vec<String> {
         let log = std::fs::read_to_string(&self.audit).unwrap_or_default();
         let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let uris = events.filter_map(|event| Some(format!("{} {}", event["verb"], event["requestURI"].as_str()?)));

@@ -140,13 +140,16 @@ impl Reader {
     /// Compiles all.
     fn new() -> Self {
         let regex = |text: &str| Regex::new(text).unwrap();
-        Self { faults: FAULTS.iter().map(|(said, field)| (regex(said), regex(field))).collect(), quoted: regex(QUOTED) }
+        Self {
+            faults: FAULTS.iter().map(|(message, field)| (regex(message), regex(field))).collect(),
+            quoted: regex(QUOTED),
+        }
     }
 
     /// Whether a problem is what a line of istiod's says of an object that was altered at `change`.
     fn pairs(&self, line: &str, problem: &Problem, case: &Case) -> bool {
         let (change, object) = (&case.change, squeezed(&case.object.to_string()));
-        let mut known = self.faults.iter().filter(|(said, _)| said.is_match(line));
+        let mut known = self.faults.iter().filter(|(message, _)| message.is_match(line));
         if known.any(|(_, field)| field.is_match(&problem.field)) {
             return true;
         }

@@ -89,9 +89,9 @@ pub fn run(data: &[u8]) {
                 }),
                 ..Caller::default()
             };
-            let mut asked = tonic::Request::new(request.clone());
-            asked.extensions_mut().insert(caller);
-            let Ok(answer) = runtime.block_on(service.create_certificate(asked)) else { continue };
+            let mut grpc_request = tonic::Request::new(request.clone());
+            grpc_request.extensions_mut().insert(caller);
+            let Ok(answer) = runtime.block_on(service.create_certificate(grpc_request)) else { continue };
             let chain = answer.into_inner().cert_chain;
             let leaf = der(chain.first().expect("a chain begins with what was signed"));
             let has = |text: &str| leaf.windows(text.len()).any(|part| part == text.as_bytes());

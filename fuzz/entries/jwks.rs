@@ -35,6 +35,6 @@ pub fn run(data: &[u8]) {
         aliases: Vec::new(),
         cluster: ClusterId::new("Kubernetes"),
     };
-    let mut asked = pin!(authenticator.caller(TOKEN, &snapshot));
-    let _ = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    let mut future = pin!(authenticator.caller(TOKEN, &snapshot));
+    let _ = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
 }

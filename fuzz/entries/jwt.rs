@@ -38,9 +38,9 @@ pub fn run(data: &[u8]) {
     };
     let authenticator = JwtAuthenticator::new(rule).expect("the rule is good");
     let snapshot = snapshot();
-    let asked = pin!(authenticator.caller(text.trim(), &snapshot));
+    let future = pin!(authenticator.caller(text.trim(), &snapshot));
     // Keys that are given are never waited for.
-    let Poll::Ready(answer) = asked.poll(&mut Context::from_waker(Waker::noop())) else {
+    let Poll::Ready(answer) = future.poll(&mut Context::from_waker(Waker::noop())) else {
         panic!("nothing is fetched");
     };
     if let Ok(caller) = answer {

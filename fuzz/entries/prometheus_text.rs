@@ -12,9 +12,9 @@ pub fn run(data: &[u8]) {
     let (head, body) = data.split_at(end);
     let head = String::from_utf8_lossy(head);
     for allowed in [OF_APPLICATIONS, OF_ENVOY] {
-        let asked = accepted(&head, allowed);
-        assert!(!asked.is_empty());
-        assert!(!asked.contains("protobuf"), "what cannot be put together is not asked for");
+        let accept = accepted(&head, allowed);
+        assert!(!accept.is_empty());
+        assert!(!accept.contains("protobuf"), "what cannot be put together is not asked for");
     }
     assert!(announced(&head).ends_with("charset=utf-8"));
     let body = Bytes::copy_from_slice(body);

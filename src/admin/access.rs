@@ -148,15 +148,15 @@ mod tests {
 
     #[test]
     fn cross_site_browser_requests_are_not_local() {
-        for (said, is_of_another) in [
+        for (site, is_of_another) in [
             (None, false),
             (Some("none"), false),
             (Some("same-origin"), false),
             (Some("cross-site"), true),
             (Some("same-site"), true),
         ] {
-            let headers = said.map(|said| (header::HeaderName::from_static("sec-fetch-site"), said.parse().unwrap()));
-            assert_eq!(is_of_another_site(&headers.into_iter().collect()), is_of_another, "{said:?}");
+            let headers = site.map(|site| (header::HeaderName::from_static("sec-fetch-site"), site.parse().unwrap()));
+            assert_eq!(is_of_another_site(&headers.into_iter().collect()), is_of_another, "{site:?}");
         }
     }
 }

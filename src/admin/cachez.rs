@@ -110,8 +110,8 @@ mod tests {
 
     #[test]
     fn byte_counts_are_printed_with_decimal_units() {
-        for (bytes, told) in [(0, "0B"), (999, "999B"), (1000, "1.0kB"), (1550, "1.5kB"), (2_000_000, "2.0MB")] {
-            assert_eq!(byte_count(bytes), told);
+        for (bytes, text) in [(0, "0B"), (999, "999B"), (1000, "1.0kB"), (1550, "1.5kB"), (2_000_000, "2.0MB")] {
+            assert_eq!(byte_count(bytes), text);
         }
     }
 }

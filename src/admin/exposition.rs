@@ -102,8 +102,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn concurrent_readers_share_a_text_and_later_ones_get_a_new_one() {
-        let (asked, mut registry) = (Counted::default(), Registry::default());
-        registry.register_collector(Box::new(asked.clone()));
+        let (counted, mut registry) = (Counted::default(), Registry::default());
+        registry.register_collector(Box::new(counted.clone()));
         let exposition = Arc::new(Exposition::new(registry));
         let mut readers = tokio::task::JoinSet::new();
         for _ in 0..200 {
@@ -111,11 +111,11 @@ mod tests {
             readers.spawn(async move { exposition.text().await.unwrap() });
         }
         let texts = readers.join_all().await;
-        let made = asked.0.load(Ordering::Relaxed);
+        let made = counted.0.load(Ordering::Relaxed);
         assert!((1..=100).contains(&made), "{made} texts were made for 200 readers");
         assert!(texts.iter().all(|text| text == "# EOF\n"));
         exposition.text().await.unwrap();
-        assert_eq!(asked.0.load(Ordering::Relaxed), made + 1, "nobody gets a text from before it asked");
+        assert_eq!(counted.0.load(Ordering::Relaxed), made + 1, "nobody gets a text from before it asked");
         let begun = Instant::now();
         exposition.text().await.unwrap();
         assert!(begun.elapsed() >= Duration::from_millis(30), "texts are made one right after the other");

@@ -56,9 +56,9 @@ pub(super) fn routes() -> Router<AdminState> {
 }
 
 /// A file, or 304 if the browser already has it.
-fn served(file: File, tag: Option<HeaderValue>, asked: &HeaderMap) -> Response {
+fn served(file: File, tag: Option<HeaderValue>, request_headers: &HeaderMap) -> Response {
     let has_it = tag.as_ref().is_some_and(|tag| {
-        let tags = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
+        let tags = request_headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
         tags.flat_map(|tags| tags.split(','))
             .any(|one| one.trim().trim_start_matches("W/").as_bytes() == tag.as_bytes())
     });
@@ -88,10 +88,10 @@ mod tests {
     #[test]
     fn a_file_that_the_browser_has_is_not_sent_again() {
         let tag = HeaderValue::from_static("\"a\"");
-        for (said, expected) in [("\"a\"", 304), ("\"b\", W/\"a\"", 304), ("\"b\"", 200), ("a", 200)] {
-            let asked = HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_static(said))]);
-            let response = served(FILES[0], Some(tag.clone()), &asked);
-            assert_eq!(response.status(), expected, "{said}");
+        for (value, expected) in [("\"a\"", 304), ("\"b\", W/\"a\"", 304), ("\"b\"", 200), ("a", 200)] {
+            let headers = HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_static(value))]);
+            let response = served(FILES[0], Some(tag.clone()), &headers);
+            assert_eq!(response.status(), expected, "{value}");
             assert!(
                 response.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap().starts_with("default-src 'none'")
             );

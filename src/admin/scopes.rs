@@ -32,12 +32,12 @@ pub(super) async fn sidecarz(
     let last = info.types.iter().filter_map(|watch| watch.sent.as_ref()).max_by_key(|sent| sent.at);
     let version = last.map_or_else(Arc::default, |sent| sent.version.clone());
     let proxy = info.proxy;
-    let asked = proxy.clone();
+    let target = proxy.clone();
     let domain = state.push.context().mesh.settings.domain_suffix.clone();
     let ask = |engine: &mut navarch_push::engine::Engine, ids: &[navarch_push::engine::ProxyId]| {
         ids.first().map(|id| engine.query(*id, &DescribeScope))
     };
-    match scratch::run(&state, vec![asked], ask).await.flatten() {
+    match scratch::run(&state, vec![target], ask).await.flatten() {
         Some(scope) => reply::json(&parameters, &scope_of(&proxy, &version, &domain, &scope)),
         None => reply::ended(),
     }

@@ -96,10 +96,10 @@ impl ClusterFlags {
     /// # Errors
     /// If a kubeconfig is invalid.
     pub(super) async fn open(&self) -> anyhow::Result<Option<Cluster>> {
-        let is_asked_for = self.context.is_some() || self.revision.is_some();
+        let is_requested = self.context.is_some() || self.revision.is_some();
         let other_way = "name a kubeconfig by --kubeconfig, or a control plane by --address";
-        let asked = (self.kubeconfig.as_deref(), self.context.as_deref(), is_asked_for);
-        let Some(opened) = open(asked, other_way).await? else { return Ok(None) };
+        let options = (self.kubeconfig.as_deref(), self.context.as_deref(), is_requested);
+        let Some(opened) = open(options, other_way).await? else { return Ok(None) };
         let selector = match &self.revision {
             Some(revision) => format!("{APP},{REVISION}={revision}"),
             None => APP.to_owned(),
@@ -126,13 +126,13 @@ pub(super) struct ClusterClient {
 /// # Errors
 /// If a kubeconfig is invalid.
 pub(super) async fn open(
-    (path, context, is_asked_for): (Option<&Path>, Option<&str>, bool),
+    (path, context, is_requested): (Option<&Path>, Option<&str>, bool),
     other_way: &'static str,
 ) -> anyhow::Result<Option<ClusterClient>> {
-    let Some(file) = kubeconfig(path, is_asked_for, other_way)? else { return Ok(None) };
+    let Some(file) = kubeconfig(path, is_requested, other_way)? else { return Ok(None) };
     let context = context.map(str::to_owned).or_else(|| file.current_context.clone());
     let Some(context) = context.filter(|name| !name.is_empty()) else {
-        if path.is_some() || is_asked_for {
+        if path.is_some() || is_requested {
             bail!("the kubeconfig has no current context: set --context (see `kubectl config get-contexts`)");
         }
         return Ok(None);
@@ -150,7 +150,7 @@ pub(super) async fn open(
 }
 
 /// The given kubeconfig, or that of kubectl's defaults; `None` if it does not exist.
-fn kubeconfig(path: Option<&Path>, is_asked_for: bool, other_way: &'static str) -> anyhow::Result<Option<Kubeconfig>> {
+fn kubeconfig(path: Option<&Path>, is_requested: bool, other_way: &'static str) -> anyhow::Result<Option<Kubeconfig>> {
     if let Some(path) = path {
         let read = Kubeconfig::read_from(path);
         return read.map(Some).with_context(|| format!("--kubeconfig {}", path.display()));
@@ -159,7 +159,7 @@ fn kubeconfig(path: Option<&Path>, is_asked_for: bool, other_way: &'static str) 
         Some(file) => Ok(Some(file)),
         None => match Kubeconfig::read() {
             Ok(file) => Ok(Some(file)),
-            Err(error) if is_missing(&error) && !is_asked_for => Ok(None),
+            Err(error) if is_missing(&error) && !is_requested => Ok(None),
             Err(error) => Err(error).context(other_way),
         },
     }
@@ -266,10 +266,10 @@ impl ReadyPod {
         let stream = forward.take_stream(self.port).with_context(lost)?;
         // In the pod it arrives on loopback, and this host name marks it as local.
         let answer = LocalRequest { host: "localhost".to_owned(), port: self.port, ..question }.send_over(stream).await;
-        let said = (&mut error).now_or_never().flatten();
+        let reason = (&mut error).now_or_never().flatten();
         forward.abort();
-        answer.map_err(anyhow::Error::from).with_context(|| match said {
-            Some(said) => format!("{self} does not respond on port {}: {}", self.port, said.trim()),
+        answer.map_err(anyhow::Error::from).with_context(|| match reason {
+            Some(reason) => format!("{self} does not respond on port {}: {}", self.port, reason.trim()),
             None => format!("{self} does not respond on port {}", self.port),
         })
     }
@@ -278,15 +278,15 @@ impl ReadyPod {
     fn refused(&self, error: &kube::Error) -> anyhow::Error {
         let Self { namespace, name, .. } = self;
         let code = if let kube::Error::Api(status) = error { status.code } else { 0 };
-        let said = InWords(error);
+        let reason = InWords(error);
         match code {
             401 | 403 => anyhow::anyhow!(
-                "{self}: {said}. Request the verbs get and create for pods/portforward in {namespace}, \
+                "{self}: {reason}. Request the verbs get and create for pods/portforward in {namespace}, \
                  or set --address and --token-file"
             ),
             404 => anyhow::anyhow!("{self} no longer exists: try again (`kubectl get pods -n {namespace}`)"),
             _ => anyhow::anyhow!(
-                "{self} cannot be reached through the API server: {said}. Try `kubectl port-forward -n {namespace} {name} {}`",
+                "{self} cannot be reached through the API server: {reason}. Try `kubectl port-forward -n {namespace} {name} {}`",
                 self.port
             ),
         }

@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn every_variable_that_is_read_is_istiods_or_ours() {
-        let asked = read(&[]).read_names();
+        let read_names = read(&[]).read_names();
         let is_known = |name: &&String| {
             let name = name.as_str();
             // Those of OpenTelemetry are judged where traces are set up.
@@ -243,11 +243,12 @@ mod tests {
                 || [FORMER, OF_KUBERNETES].concat().contains(&name)
                 || ISTIOD.iter().any(|(known, _)| *known == name)
         };
-        let unknown: Vec<_> = asked.iter().filter(|name| !is_known(name)).collect();
+        let unknown: Vec<_> = read_names.iter().filter(|name| !is_known(name)).collect();
         assert_eq!(unknown, Vec::<&String>::new());
         // Most are read; of these, none says what happens without reading it.
-        assert!(asked.len() > 100, "{asked:?}");
-        let both: Vec<_> = ISTIOD.iter().filter(|(name, usual)| usual.is_some() && asked.contains(*name)).collect();
+        assert!(read_names.len() > 100, "{read_names:?}");
+        let both: Vec<_> =
+            ISTIOD.iter().filter(|(name, usual)| usual.is_some() && read_names.contains(*name)).collect();
         assert_eq!(both, Vec::<&(&str, Option<&str>)>::new());
         assert!(ISTIOD.is_sorted() && ISTIOD.windows(2).all(|pair| pair[0].0 != pair[1].0));
     }

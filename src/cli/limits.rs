@@ -167,7 +167,7 @@ mod tests {
     }
 
     fn one<'a>(name: &'a str, value: &'a str) -> impl Fn(&str) -> Option<String> + 'a {
-        move |asked| (asked == name).then(|| value.to_owned())
+        move |requested| (requested == name).then(|| value.to_owned())
     }
 
     #[test]

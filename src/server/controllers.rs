@@ -358,7 +358,7 @@ where
                 *seen = now;
                 is_new
             });
-            let _told_to_stop = super::until(&stop, tokio::time::sleep(REFRESH_INTERVAL)).await;
+            let _stopped = super::until(&stop, tokio::time::sleep(REFRESH_INTERVAL)).await;
         }
         Ok(())
     });

@@ -435,7 +435,7 @@ mod tests {
         }
 
         /// The status and the body of the answer about a pod.
-        async fn asked(&self) -> (StatusCode, String) {
+        async fn response(&self) -> (StatusCode, String) {
             let webhooks = Webhooks::new(
                 Arc::new(|| true),
                 Arc::new(|| None),
@@ -460,19 +460,19 @@ mod tests {
         // The mesh config is not known yet.
         assert!(!started.readiness.is_ready());
         started.becomes("pending").await;
-        let (status, body) = started.asked().await;
+        let (status, body) = started.response().await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{body}");
 
         started.push.full_sync().await.unwrap();
         started.becomes("failed").await;
-        let (status, body) = started.asked().await;
+        let (status, body) = started.response().await;
         assert!(status == StatusCode::SERVICE_UNAVAILABLE && body.contains("sidecar"), "{body}");
         // It was tried: other answers do not wait for it, but everybody can see what is wrong.
         assert!(started.readiness.is_ready() && started.readiness.missing_parts().contains("sidecar"));
 
         fs::write(started.folder.path().join("config"), "").unwrap();
         started.becomes("ready").await;
-        let (status, body) = started.asked().await;
+        let (status, body) = started.response().await;
         assert!(status == StatusCode::OK && body.contains("JSONPatch"), "{body}");
         assert_eq!(started.readiness.missing_parts(), "");
 
@@ -480,14 +480,14 @@ mod tests {
         for broken in ["policy: [", "{policy: enabled, templates: {sidecar: '{{ nonsense'}}"] {
             fs::write(started.folder.path().join("config"), broken).unwrap();
             started.becomes("stale").await;
-            assert!(started.asked().await.1.contains("JSONPatch"));
+            assert!(started.response().await.1.contains("JSONPatch"));
         }
         fs::write(started.folder.path().join("config"), "").unwrap();
         started.becomes("ready").await;
         fs::remove_file(started.folder.path().join("values")).unwrap();
         started.becomes("stale").await;
         assert!(started.readiness.is_ready() && started.readiness.missing_parts().contains("values"));
-        assert!(started.asked().await.1.contains("JSONPatch"));
+        assert!(started.response().await.1.contains("JSONPatch"));
     }
 
     #[tokio::test]
@@ -510,14 +510,14 @@ mod tests {
         };
         follower.look();
         assert!(!started.readiness.is_ready() && started.readiness.missing_parts().contains("ConfigMap n/m"));
-        assert_eq!(started.asked().await.0, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(started.response().await.0, StatusCode::SERVICE_UNAVAILABLE);
         sender.send_replace(TextsState::Missing(Arc::from("ConfigMap n/m does not exist")));
         follower.look();
         assert!(started.readiness.is_ready() && started.readiness.missing_parts().contains("does not exist"));
-        assert_eq!(started.asked().await.0, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(started.response().await.0, StatusCode::SERVICE_UNAVAILABLE);
         sender.send_replace(TextsState::Texts(Texts::default()));
         follower.look();
-        assert_eq!((started.asked().await.0, started.readiness.missing_parts().as_str()), (StatusCode::OK, ""));
+        assert_eq!((started.response().await.0, started.readiness.missing_parts().as_str()), (StatusCode::OK, ""));
     }
 
     #[tokio::test]
@@ -525,7 +525,7 @@ mod tests {
         let started = Started::new([]);
         started.becomes("off").await;
         assert!(started.readiness.is_ready());
-        assert_eq!(started.asked().await.0, StatusCode::NOT_FOUND);
+        assert_eq!(started.response().await.0, StatusCode::NOT_FOUND);
     }
 
     #[test]

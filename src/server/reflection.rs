@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn proto_files_are_found_by_name_and_by_symbol() {
-        let find = |asked: MessageRequest| find(&["b", "a"], Some(&asked));
+        let find = |request: MessageRequest| find(&["b", "a"], Some(&request));
         let ads = "envoy/service/discovery/v3/ads.proto";
         for symbol in [
             "envoy.service.discovery.v3.AggregatedDiscoveryService",

@@ -147,12 +147,12 @@ mod tests {
         };
         refusals.note(ProblemSource::Objects, &place, &[rejected(), problem(Fault::UnknownField("spec.x".to_owned()))]);
         refusals.note(ProblemSource::Mesh, &Arc::from("mesh"), &[rejected(), rejected()]);
-        let told = text(&registry);
-        assert!(told.contains("navarch_refused_configs{kind=\"Gateway\"} 1\n"), "{told}");
-        assert!(told.contains("navarch_refused_configs{kind=\"MeshConfig\"} 1\n"), "{told}");
+        let metrics = text(&registry);
+        assert!(metrics.contains("navarch_refused_configs{kind=\"Gateway\"} 1\n"), "{metrics}");
+        assert!(metrics.contains("navarch_refused_configs{kind=\"MeshConfig\"} 1\n"), "{metrics}");
         refusals.note(ProblemSource::Objects, &place, &[]);
-        let told = text(&registry);
-        assert!(told.contains("navarch_refused_configs{kind=\"Gateway\"} 0\n"), "{told}");
-        assert!(told.contains("type=\"Gateway\",name=\"k8s://Gateway/shop/a\"} 1\n"), "{told}");
+        let metrics = text(&registry);
+        assert!(metrics.contains("navarch_refused_configs{kind=\"Gateway\"} 0\n"), "{metrics}");
+        assert!(metrics.contains("type=\"Gateway\",name=\"k8s://Gateway/shop/a\"} 1\n"), "{metrics}");
     }
 }

@@ -148,9 +148,9 @@ fn start(
         return events;
     };
     let (to_configs, configs) = mpsc::channel(CONFIGS);
-    let told = stop.clone();
+    let stopping = stop.clone();
     spawn("kubeconfigs", tasks, async move {
-        until(&told, source.follow(to_configs)).await;
+        until(&stopping, source.follow(to_configs)).await;
         Ok(())
     });
     let stop = stop.clone();

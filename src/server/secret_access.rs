@@ -222,12 +222,12 @@ mod tests {
     #[derive(Debug)]
     struct Fake {
         answer: Mutex<Result<bool, String>>,
-        asked: AtomicUsize,
+        requests: AtomicUsize,
     }
 
     impl AccessReviewer for Fake {
         fn may_list_secrets<'a>(&'a self, _: &'a NamespacedName) -> Answer<'a> {
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.requests.fetch_add(1, Ordering::Relaxed);
             let answer = self.answer.lock().clone();
             Box::pin(async move { answer })
         }
@@ -248,7 +248,7 @@ mod tests {
     async fn access_reviews_are_shared_renewed_and_dropped_with_the_last_proxy() {
         let settings = Settings { secret_readers: SecretReaders::Reviewed, ..Settings::default() };
         let (push, _) = worker::start(settings, Debounce::default(), Arc::new(EnvoyTranslator)).unwrap();
-        let fake = Arc::new(Fake { answer: Mutex::new(Ok(true)), asked: AtomicUsize::new(0) });
+        let fake = Arc::new(Fake { answer: Mutex::new(Ok(true)), requests: AtomicUsize::new(0) });
         let (questions, inbox) = mpsc::channel(4);
         let mut task = JoinSet::new();
         let reviewers = || Reviewers {
@@ -265,18 +265,18 @@ mod tests {
         };
         ask(&questions, &interest).await;
         ask(&questions, &interest).await;
-        assert_eq!((known().await, fake.asked.load(Ordering::Relaxed)), (Some(true), 1));
+        assert_eq!((known().await, fake.requests.load(Ordering::Relaxed)), (Some(true), 1));
         drop(questions);
         task.join_next().await.unwrap().unwrap().unwrap();
         // An API server that does not answer revokes nothing; one that denies access does.
         let mut account = Account { interests: Vec::new(), waiting: Vec::new(), due: None, allowed: Some(true) };
-        let asked = (None, name.clone());
-        conclude(&asked, &mut account, Err("down".to_owned()), &push).await.unwrap();
+        let key = (None, name.clone());
+        conclude(&key, &mut account, Err("down".to_owned()), &push).await.unwrap();
         assert_eq!(known().await, Some(true));
-        conclude(&asked, &mut account, Ok(false), &push).await.unwrap();
+        conclude(&key, &mut account, Ok(false), &push).await.unwrap();
         assert_eq!(known().await, Some(false));
         // Nobody is left who would care.
-        let mut accounts = BTreeMap::from([(asked, account)]);
+        let mut accounts = BTreeMap::from([(key, account)]);
         refresh_reviews(&mut accounts, &reviewers(), &mut Reviews::new(), &push).await.unwrap();
         assert!(accounts.is_empty());
         assert_eq!(known().await, None);

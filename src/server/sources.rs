@@ -313,9 +313,9 @@ impl Starter<'_> {
                 events
             }
         };
-        let (asked, stop) = (self.reload.clone(), self.stop.clone());
+        let (requested, stop) = (self.reload.clone(), self.stop.clone());
         spawn("reload", self.tasks, async move {
-            while until(&stop, asked.notified()).await.is_some() {
+            while until(&stop, requested.notified()).await.is_some() {
                 reloads.iter().for_each(|reload| reload.notify_one());
             }
             Ok(())

@@ -11,7 +11,7 @@ use super::ports::OpenPort;
 use super::publishing::Published;
 use super::remotes::{HookRoots, WrittenRemotes};
 use super::secure::AuthPolicy;
-use super::{Config, Tasks, ended_unasked, spawn, write_back};
+use super::{Config, Tasks, ended_unexpectedly, spawn, write_back};
 use crate::admin::Certificates;
 use navarch_push::worker::PushHandle;
 use navarch_security::authenticate::Authenticator;
@@ -59,7 +59,7 @@ impl TlsPorts {
             // sync.
             tokio::select! {
                 synced = push.wait_synced() => synced?,
-                ended = tasks.join_next() => return Err(ended_unasked(ended)),
+                ended = tasks.join_next() => return Err(ended_unexpectedly(ended)),
             }
             written = self.open(config, push, stop, tasks).await?;
         }

@@ -70,8 +70,8 @@ pub(super) fn start(
         seen: 0,
         open: VecDeque::new(),
     };
-    let (told, ending) = (stop.clone(), stop.clone());
-    spawn("traces", tasks, async move { follower.run(told).await.map_err(anyhow::Error::from) });
+    let (stopping, ending) = (stop.clone(), stop.clone());
+    spawn("traces", tasks, async move { follower.run(stopping).await.map_err(anyhow::Error::from) });
     spawn("OTLP", tasks, async move {
         exporter.run(ending).await;
         Ok(())
@@ -101,10 +101,10 @@ impl Follower {
             if self.open.is_empty() && until(&stop, contexts.changed()).await.is_none_or(|changed| changed.is_err()) {
                 return Ok(());
             }
-            let is_told = until(&stop, tokio::time::sleep(INTERVAL)).await.is_none();
+            let is_stopping = until(&stop, tokio::time::sleep(INTERVAL)).await.is_none();
             self.take_changes().await?;
-            self.look(is_told);
-            if is_told {
+            self.look(is_stopping);
+            if is_stopping {
                 return Ok(());
             }
         }

@@ -111,8 +111,8 @@ fn workload(proxy: &Proxy, claim: Claim, sidecars_take_hbone: bool) -> Workload 
 /// `region/zone/subzone`, up to the first part that is missing.
 fn locality(locality: &Locality) -> String {
     let parts = [&locality.region, &locality.zone, &locality.sub_zone];
-    let said: Vec<&str> = parts.into_iter().map(|part| &**part).take_while(|part| !part.is_empty()).collect();
-    said.join("/")
+    let present: Vec<&str> = parts.into_iter().map(|part| &**part).take_while(|part| !part.is_empty()).collect();
+    present.join("/")
 }
 
 /// The gRPC status if registration fails.

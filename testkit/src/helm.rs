@@ -43,8 +43,8 @@ impl Helm {
             command.arg("--kubeconfig").arg(kubeconfig);
         }
         let output = command.output().context("cannot start helm")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "helm {}: {said}", args.join(" "));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "helm {}: {stderr}", args.join(" "));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
     /// Renders a chart to YAML documents, without a cluster.

@@ -68,8 +68,8 @@ impl Istioctl {
 /// # Errors
 /// If it has failed, with all of its output.
 pub fn printed(output: &Output) -> Result<String> {
-    let (shown, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.success(), "{}: {shown}{said}", output.status);
+    let (shown, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{}: {shown}{stderr}", output.status);
     Ok(shown.into_owned())
 }
 

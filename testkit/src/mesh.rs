@@ -291,11 +291,11 @@ pub async fn more(client: SocketAddr, before: &Tally, requests: u64) -> Result<T
     let end = Instant::now() + WAIT_TIMEOUT;
     loop {
         let now = counted(client).await?;
-        let asked = now.asked.saturating_sub(before.asked);
-        if asked >= requests {
+        let requested = now.asked.saturating_sub(before.asked);
+        if requested >= requests {
             return Ok(now);
         }
-        ensure!(Instant::now() < end, "{client} asked {asked} times in {WAIT_TIMEOUT:?}");
+        ensure!(Instant::now() < end, "{client} asked {requested} times in {WAIT_TIMEOUT:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -27,8 +27,8 @@ pub fn missing(root: &Path) -> Option<String> {
         Err(error) => return Some(format!("scripts/cluster/missing cannot be run: {error}")),
     };
     (!output.status.success()).then(|| {
-        let said = if output.stdout.is_empty() { output.stderr } else { output.stdout };
-        String::from_utf8_lossy(&said).trim().to_owned()
+        let message = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+        String::from_utf8_lossy(&message).trim().to_owned()
     })
 }
 

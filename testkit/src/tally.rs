@@ -29,8 +29,8 @@ impl Tally {
     pub fn count(&mut self, host: &str, took: Duration, outcome: Result<String>) {
         self.asked += 1;
         match outcome {
-            Ok(said) => {
-                *self.answered.entry(format!("{host}: {said}")).or_default() += 1;
+            Ok(response) => {
+                *self.answered.entry(format!("{host}: {response}")).or_default() += 1;
                 self.longest = self.longest.max(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
             }
             Err(error) => {
@@ -49,12 +49,12 @@ impl Tally {
         let count = |who: &String| before.answered.get(who).copied().unwrap_or_default();
         let answered = self.answered.iter().map(|(who, all)| (who.clone(), all.saturating_sub(count(who))));
         let failed = self.failed.saturating_sub(before.failed);
-        let told = usize::try_from(failed).unwrap_or(MAX_PRINTED).min(self.failures.len());
+        let kept = usize::try_from(failed).unwrap_or(MAX_PRINTED).min(self.failures.len());
         Self {
             asked: self.asked.saturating_sub(before.asked),
             answered: answered.filter(|(_, count)| *count > 0).collect(),
             failed,
-            failures: self.failures.get(self.failures.len() - told..).unwrap_or_default().to_vec(),
+            failures: self.failures.get(self.failures.len() - kept..).unwrap_or_default().to_vec(),
             longest: self.longest,
         }
     }
@@ -65,8 +65,8 @@ impl Tally {
     /// With the failures as text.
     pub fn none_lost(&self, what: &str, least: u64) -> Result<()> {
         ensure!(self.asked >= least, "{what}: only {} requests, expected {least}", self.asked);
-        let (failed, asked) = (self.failed, self.asked);
-        ensure!(failed == 0, "{what}: {failed} of {asked} requests were lost:\n{}", self.failures.join("\n"));
+        let (failed, requests) = (self.failed, self.asked);
+        ensure!(failed == 0, "{what}: {failed} of {requests} requests were lost:\n{}", self.failures.join("\n"));
         Ok(())
     }
 }

@@ -41,8 +41,8 @@ impl Watched {
         for (name, (address, before)) in &mut self.clients {
             let now = more(*address, before, LEAST).await?;
             let since = now.since(before);
-            let (failed, asked, longest) = (since.failed, since.asked, since.longest);
-            eprintln!("  {what}, {name}: {failed} of {asked} lost, the longest took {longest} ms");
+            let (failed, requests, longest) = (since.failed, since.asked, since.longest);
+            eprintln!("  {what}, {name}: {failed} of {requests} lost, the longest took {longest} ms");
             if let Err(error) = since.none_lost(&format!("{what}, {name}"), LEAST) {
                 self.lost.push(error.to_string());
             }

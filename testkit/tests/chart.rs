@@ -136,7 +136,7 @@ fn try_row(helm: &Helm, chart: &Path, usual: &Usual, row: &Row) -> Option<String
         usual.lock().unwrap().insert(key.to_string(), rendered.clone());
         rendered
     });
-    let said_by_name = |text: &str| {
+    let is_named_in = |text: &str| {
         let parts: Vec<&str> = row.path.split('.').collect();
         // What applies to a whole section applies to its members; a schema has slashes.
         (1..=parts.len()).rev().any(|count| text.contains(&parts[..count].join(".")))
@@ -145,7 +145,7 @@ fn try_row(helm: &Helm, chart: &Path, usual: &Usual, row: &Row) -> Option<String
     let found = match Rendered::of(helm, chart, &nested(others().chain([(&row.path, &row.setting)]))) {
         Err(error) => {
             let error = error.to_string();
-            if !said_by_name(&error) {
+            if !is_named_in(&error) {
                 return Some(format!("{}: refused without its name: {error}", row.path));
             }
             BTreeSet::from(["refused".to_owned()])
@@ -154,7 +154,7 @@ fn try_row(helm: &Helm, chart: &Path, usual: &Usual, row: &Row) -> Option<String
             let mut found = with.differs(&without);
             let warnings: Vec<&String> = with.warnings.difference(&without.warnings).collect();
             if !warnings.is_empty() {
-                if !warnings.iter().any(|text| said_by_name(text)) {
+                if !warnings.iter().any(|text| is_named_in(text)) {
                     return Some(format!("{}: warned of without its name: {warnings:?}", row.path));
                 }
                 found.insert("warned".to_owned());

@@ -69,14 +69,14 @@ fn quantity(text: &str) -> Result<String> {
     .to_string())
 }
 
-fn environment(pod: &Value, container: &Value, told: &PodInputs) -> Result<Vec<(String, String)>> {
+fn environment(pod: &Value, container: &Value, inputs: &PodInputs) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for variable in container["env"].as_array().into_iter().flatten() {
         let name = variable["name"].as_str().context("a name")?;
         let source = &variable["valueFrom"];
         let value = if let Some(path) = source["fieldRef"]["fieldPath"].as_str() {
             match path {
-                "status.podIP" => told.ip.to_string(),
+                "status.podIP" => inputs.ip.to_string(),
                 "status.hostIP" => "192.0.2.1".to_owned(),
                 "spec.nodeName" => "here".to_owned(),
                 path => {
@@ -106,7 +106,7 @@ fn arguments(container: &Value, environment: &[(String, String)]) -> Vec<String>
 }
 
 /// The files of a container: what its volumes hold, where it mounts them.
-fn files(pod: &Value, container: &Value, told: &PodInputs) -> Result<Vec<(String, Option<String>)>> {
+fn files(pod: &Value, container: &Value, inputs: &PodInputs) -> Result<Vec<(String, Option<String>)>> {
     let mut files = Vec::new();
     for mount in container["volumeMounts"].as_array().into_iter().flatten() {
         let path = mount["mountPath"].as_str().context("a path")?.trim_start_matches('/').to_owned();
@@ -122,10 +122,10 @@ fn files(pod: &Value, container: &Value, told: &PodInputs) -> Result<Vec<(String
         for source in volume["projected"]["sources"].as_array().into_iter().flatten() {
             let token = &source["serviceAccountToken"];
             ensure!(token["audience"] == "istio-ca", "{source}");
-            files.push((format!("{path}/{}", token["path"].as_str().context("a path")?), Some(told.token.clone())));
+            files.push((format!("{path}/{}", token["path"].as_str().context("a path")?), Some(inputs.token.clone())));
         }
         match volume["configMap"]["name"].as_str() {
-            Some("istio-ca-root-cert") => files.push((format!("{path}/root-cert.pem"), Some(told.root.clone()))),
+            Some("istio-ca-root-cert") => files.push((format!("{path}/root-cert.pem"), Some(inputs.root.clone()))),
             Some(_) if volume["configMap"]["optional"] == true => {}
             Some(other) => bail!("there is no ConfigMap {other}"),
             None => {}
@@ -135,12 +135,12 @@ fn files(pod: &Value, container: &Value, told: &PodInputs) -> Result<Vec<(String
 }
 
 /// How the spec of a pod has its proxy started.
-pub(crate) fn launch(pod: &Value, told: PodInputs) -> Result<Launch> {
+pub(crate) fn launch(pod: &Value, inputs: PodInputs) -> Result<Launch> {
     let init = container(pod, "istio-init")?;
-    let init_env = environment(pod, init, &told)?;
+    let init_env = environment(pod, init, &inputs)?;
     ensure!(init["securityContext"]["runAsUser"] == 0, "capture needs root: {init}");
     let proxy = container(pod, "istio-proxy")?;
-    let env = environment(pod, proxy, &told)?;
+    let env = environment(pod, proxy, &inputs)?;
     let id = |field: &str| proxy["securityContext"][field].as_u64().and_then(|id| u32::try_from(id).ok());
     Ok(Launch {
         capture: Some((arguments(init, &init_env), init_env)),
@@ -148,7 +148,7 @@ pub(crate) fn launch(pod: &Value, told: PodInputs) -> Result<Launch> {
         env,
         user: (id("runAsUser").context("a user")?, id("runAsGroup").context("a group")?),
         rights: &[],
-        files: files(pod, proxy, &told)?,
+        files: files(pod, proxy, &inputs)?,
     })
 }
 

@@ -45,8 +45,8 @@ fn objects() -> [Value; 4] {
 }
 
 /// The files of istioctl for that group, and what Istio's start script makes of them.
-fn launch(told: PodInputs) -> Result<Launch> {
-    let PodInputs { ip, envoy, token, root } = told;
+fn launch(inputs: PodInputs) -> Result<Launch> {
+    let PodInputs { ip, envoy, token, root } = inputs;
     let labels = json!({
         "app": "machines", "service.istio.io/canonical-name": "machines", "service.istio.io/canonical-revision": "latest",
     });
@@ -141,10 +141,10 @@ async fn a_machine_joins_by_the_files_of_istioctl() -> Result<()> {
     until("its certificate is written for the next start", async || machine.has("etc/certs/cert-chain.pem")).await;
 
     // It is a part of the mesh, either way, and strict mutual TLS is everywhere.
-    let asked = async || client.get("machines.example", "/open").await.unwrap_or_default();
+    let fetch = async || client.get("machines.example", "/open").await.unwrap_or_default();
     // Its Envoy takes what comes for a stream of bytes, which tells the app nobody's name, until it has the listener of the service.
     until("it is asked, and told by whom", async || {
-        let answer = asked().await;
+        let answer = fetch().await;
         let body = answer["body"].as_str().unwrap_or_default();
         answer["status"] == 200
             && body.starts_with("machine")
@@ -159,7 +159,7 @@ async fn a_machine_joins_by_the_files_of_istioctl() -> Result<()> {
 
     machine.stop_app()?;
     until("it is not well", async || health(&entry().await) == Some("False")).await;
-    until("it is asked no more", async || asked().await["status"] == 503).await;
+    until("it is asked no more", async || fetch().await["status"] == 503).await;
     drop(machine);
     until("it is gone", async || entry().await.is_null()).await;
     Ok(())

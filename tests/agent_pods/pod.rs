@@ -79,8 +79,8 @@ pub(crate) struct PodInputs {
 
 impl Launch {
     /// As the test has it: by hand.
-    pub(crate) fn by_hand(name: &str, kind: PodKind, told: PodInputs) -> Self {
-        let PodInputs { ip, envoy, token, root } = told;
+    pub(crate) fn by_hand(name: &str, kind: PodKind, inputs: PodInputs) -> Self {
+        let PodInputs { ip, envoy, token, root } = inputs;
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let (role, lifetime, capture) = match kind {
             PodKind::Sidecar { capture: flags, lifetime } => {
@@ -322,8 +322,8 @@ fn capture(space: &str, folder: &Path, program: &Path, args: &[String], env: &[(
     let mut capture = within(space, folder);
     capture.arg(program).args(args).envs(env.iter().map(|(name, value)| (name, value)));
     let output = capture.output().context("cannot run istio-iptables")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "istio-iptables: {said}{}", String::from_utf8_lossy(&output.stdout));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "istio-iptables: {stderr}{}", String::from_utf8_lossy(&output.stdout));
     Ok(())
 }
 

@@ -12,8 +12,8 @@ fn run(space: &str, program: &str, arguments: &str) -> Result<String> {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", space, program]).args(arguments.split_whitespace());
     let output = command.env("ISTIO_DUAL_STACK", "true").output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{program} {arguments}: {said}{}", String::from_utf8_lossy(&output.stdout));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program} {arguments}: {stderr}{}", String::from_utf8_lossy(&output.stdout));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

@@ -88,7 +88,7 @@ impl World {
     /// Starts the control plane, and waits until it has told the namespace its root.
     pub(crate) async fn with_control_plane(mut self) -> Result<Self> {
         self.start_control_plane().await?;
-        self.root = self.told_root().await?;
+        self.root = self.published_root().await?;
         Ok(self)
     }
 
@@ -103,7 +103,7 @@ impl World {
     }
 
     /// The root of the mesh, as the control plane tells it to the pods' namespace.
-    async fn told_root(&self) -> Result<String> {
+    async fn published_root(&self) -> Result<String> {
         let end = Instant::now() + TIMEOUT;
         loop {
             let found = self.writer.get("/api/v1/namespaces/shop/configmaps/istio-ca-root-cert").await;
@@ -125,7 +125,7 @@ impl World {
     /// Starts a pod of the mesh.
     pub(crate) async fn pod(&mut self, name: &str, kind: PodKind) -> Result<Pod> {
         let token = self.pods_token(name).await?;
-        self.start_pod(name, token, |told| Ok(Launch::by_hand(name, kind, told)))
+        self.start_pod(name, token, |inputs| Ok(Launch::by_hand(name, kind, inputs)))
     }
 
     /// Starts a machine outside of the cluster, with a token of its service account.
@@ -171,7 +171,7 @@ impl World {
     /// Starts a pod of the mesh as its injected spec says.
     pub(crate) async fn injected(&mut self, name: &str, pod: &Value) -> Result<Pod> {
         let token = self.pods_token(name).await?;
-        self.start_pod(name, token, |told| crate::injected::launch(pod, told))
+        self.start_pod(name, token, |inputs| crate::injected::launch(pod, inputs))
     }
 
     /// Where pods find Envoy.
@@ -190,8 +190,8 @@ impl World {
         std::fs::create_dir(&folder)?;
         std::fs::write(folder.join("space"), &space)?;
         let ip = self.address(name)?;
-        let told = PodInputs { ip, envoy: self.envoy(), token, root: self.root.clone() };
-        let launch = launch(told)?;
+        let inputs = PodInputs { ip, envoy: self.envoy(), token, root: self.root.clone() };
+        let launch = launch(inputs)?;
         Pod::start(PodConfig { space, name, ip, folder, programs: self.folder.path(), launch })
     }
 

@@ -17,7 +17,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::live::sidecars;
 use crate::proxy::Manner;
-use crate::{json as told, told as text_of};
+use crate::{command_output as text_of, json as json_output};
 
 /// What a healthy replica says.
 fn well() -> Health {
@@ -45,9 +45,9 @@ impl Drop for Replica {
 async fn replica(health: Health, ahead: i64) -> Replica {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let say = move |Query(asked): Query<Value>| {
+    let say = move |Query(query): Query<Value>| {
         let mut health = health.clone();
-        assert_eq!(asked, json!({ "whole": "true" }), "all is asked for");
+        assert_eq!(query, json!({ "whole": "true" }), "all is asked for");
         health.now = (Timestamp::now() + SignedDuration::from_secs(ahead)).to_string();
         async move { Json(health) }
     };
@@ -59,7 +59,7 @@ async fn replica(health: Health, ahead: i64) -> Replica {
 async fn examined(replicas: &[Replica]) -> (Value, i32) {
     let mut words = vec!["doctor".to_owned()];
     words.extend(replicas.iter().map(|replica| format!("--address={}", replica.address)));
-    spawn_blocking(move || told(&words.iter().map(String::as_str).collect::<Vec<_>>())).await.unwrap()
+    spawn_blocking(move || json_output(&words.iter().map(String::as_str).collect::<Vec<_>>())).await.unwrap()
 }
 
 /// The findings of one replica.
@@ -102,7 +102,7 @@ async fn doctor_reports_certificates_and_limits_with_links() {
     let words = ["doctor".to_owned(), format!("--address={}", navarch.monitoring)];
     let ask = {
         let words = words.clone();
-        move || told(&words.each_ref().map(String::as_str))
+        move || json_output(&words.each_ref().map(String::as_str))
     };
     let (all, code) = spawn_blocking(ask.clone()).await.unwrap();
     let health = &all[0]["health"];

@@ -4,7 +4,7 @@ use navarch_testkit::wait::{until_some, wanted};
 use serde_json::{Value, json};
 
 use crate::edited;
-use crate::live::{asked, sidecars, start};
+use crate::live::{run_command, sidecars, start};
 use crate::proxy::Manner;
 
 /// Objects of which a part counts for one resource and another for the next.
@@ -52,41 +52,41 @@ async fn why_lists_exactly_the_fields_that_affect_a_resource() {
     let why = async |resource: String, kind: &str| {
         let words = ["why", "proxy", proxy, resource.as_str(), "--type", kind].map(str::to_owned);
         until_some("the fields are known", async || {
-            let told = asked(&navarch, &words.each_ref().map(String::as_str)).await.0;
-            wanted(told, |told| !told.to_string().contains(r#""field":"unknown""#))
+            let response = run_command(&navarch, &words.each_ref().map(String::as_str)).await.0;
+            wanted(response, |response| !response.to_string().contains(r#""field":"unknown""#))
         })
         .await
     };
 
     // The edit has come once a try of its last object knows it; what is shown may be a moment behind.
     let partner = cluster(9443, "", "partner.example.com");
-    let told = until_some("the fields of the last object are known", async || {
+    let response = until_some("the fields of the last object are known", async || {
         let page = format!("/debug/why/proxy?proxy={proxy}&resource={}&fields=1", partner.replace('|', "%7C"));
-        let told: Value = serde_json::from_str(&navarch.page(&page).await.unwrap_or_default()).unwrap_or_default();
-        wanted(told, |told| told["resources"][0]["objects"][0]["field"]["fields"].is_array())
+        let response: Value = serde_json::from_str(&navarch.page(&page).await.unwrap_or_default()).unwrap_or_default();
+        wanted(response, |response| response["resources"][0]["objects"][0]["field"]["fields"].is_array())
     })
     .await;
     assert_eq!(
-        field(&told, "ServiceEntry bookshop/partner"),
+        field(&response, "ServiceEntry bookshop/partner"),
         &json!({"fields": ["spec.hosts[0]", "spec.ports[https]"]})
     );
-    assert_eq!(field(&told, "EnvoyFilter bookshop/tuned"), &json!({"fields": ["spec.configPatches[1]"]}));
+    assert_eq!(field(&response, "EnvoyFilter bookshop/tuned"), &json!({"fields": ["spec.configPatches[1]"]}));
 
-    let told = why(cluster(9080, "v2", "reviews.bookshop.svc.cluster.local"), "cds").await;
+    let response = why(cluster(9080, "v2", "reviews.bookshop.svc.cluster.local"), "cds").await;
     let fields = ["spec.trafficPolicy.connectionPool", "spec.trafficPolicy.outlierDetection", "spec.subsets[v2]"];
-    assert_eq!(field(&told, "DestinationRule bookshop/reviews"), &json!({ "fields": fields }));
-    assert_eq!(field(&told, "Service bookshop/reviews"), &json!({"fields": ["spec.ports[http]"]}));
-    assert_eq!(field(&told, "EnvoyFilter bookshop/tuned"), "noEffect", "its patches are for other clusters");
+    assert_eq!(field(&response, "DestinationRule bookshop/reviews"), &json!({ "fields": fields }));
+    assert_eq!(field(&response, "Service bookshop/reviews"), &json!({"fields": ["spec.ports[http]"]}));
+    assert_eq!(field(&response, "EnvoyFilter bookshop/tuned"), "noEffect", "its patches are for other clusters");
 
     // The route behind the one that takes everything counts for nothing.
-    let told = why("9080".to_owned(), "rds").await;
+    let response = why("9080".to_owned(), "rds").await;
     let fields = json!({ "fields": ["spec.hosts[0]", "spec.http[0]", "spec.http[split]"] });
-    assert_eq!(field(&told, "VirtualService bookshop/reviews"), &fields);
+    assert_eq!(field(&response, "VirtualService bookshop/reviews"), &fields);
 
     let text = {
         let address = navarch.monitoring.to_string();
         let resource = cluster(9080, "v2", "reviews.bookshop.svc.cluster.local");
-        let ask = move || crate::told(&["why", "proxy", proxy, &resource, "--address", &address]).0;
+        let ask = move || crate::command_output(&["why", "proxy", proxy, &resource, "--address", &address]).0;
         tokio::task::spawn_blocking(ask).await.unwrap()
     };
     assert!(text.contains("  Service bookshop/reviews: spec.ports[http]\n"), "{text}");

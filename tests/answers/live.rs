@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
 use crate::proxy::{Manner, Sidecar, connect};
-use crate::{bookshop, edited, json, told};
+use crate::{bookshop, command_output, edited, json};
 
 /// Who has taken the rule of the reviews.
 const APPLIED: [&str; 5] = ["applied", "vs", "reviews", "-n", "bookshop"];
@@ -23,31 +23,32 @@ pub(crate) async fn start() -> (TempDir, Navarch) {
 }
 
 /// Runs a command against the control plane.
-pub(crate) async fn asked(navarch: &Navarch, arguments: &[&str]) -> (serde_json::Value, i32) {
+pub(crate) async fn run_command(navarch: &Navarch, arguments: &[&str]) -> (serde_json::Value, i32) {
     let mut all: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
     all.extend(["--address".to_owned(), navarch.monitoring.to_string()]);
     spawn_blocking(move || json(&all.iter().map(String::as_str).collect::<Vec<_>>())).await.unwrap()
 }
 
 /// Runs a command again and again until what it says, with its exit code, is as wanted. Gives what it said then.
-async fn asked_until(
+async fn run_command_until(
     navarch: &Navarch,
     arguments: &[&str],
     is_wanted: impl Fn(&serde_json::Value, i32) -> bool,
 ) -> serde_json::Value {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
-        let (said, code) = asked(navarch, arguments).await;
-        if is_wanted(&said, code) {
-            return said;
+        let (output, code) = run_command(navarch, arguments).await;
+        if is_wanted(&output, code) {
+            return output;
         }
-        assert!(Instant::now() < end, "{arguments:?}: {said}\n{}", navarch.output());
+        assert!(Instant::now() < end, "{arguments:?}: {output}\n{}", navarch.output());
     }
 }
 
 /// Waits until an object is acknowledged by this number of proxies.
 async fn taken_by(navarch: &Navarch, count: u64) -> serde_json::Value {
-    let applied = asked_until(navarch, &APPLIED, |said, _| said["replicas"][0]["applied"]["taken"] == count).await;
+    let applied =
+        run_command_until(navarch, &APPLIED, |output, _| output["replicas"][0]["applied"]["taken"] == count).await;
     applied["replicas"][0]["applied"].clone()
 }
 
@@ -77,22 +78,26 @@ async fn applied_reports_exactly_which_proxies_acknowledged() {
     until("each has its routes", async || sidecars.iter().all(|sidecar| sidecar.routes_by("|v2|"))).await;
     taken_by(&navarch, 6).await;
     edit(&folder, 70);
-    let told = taken_by(&navarch, 5).await;
-    assert_eq!((&told["reached"], &told["pending"], &told["refused"]), (&6.into(), &1.into(), &0.into()), "{told}");
-    assert_eq!(told["pendingProxies"][0]["proxy"], "web-5.bookshop");
-    assert_eq!(told["pendingProxies"][0]["types"], serde_json::json!(["rds"]));
-    assert!(told["pendingProxies"][0]["sinceSeconds"].as_f64().is_some(), "{told}");
-    let (_, code) = asked(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
+    let applied = taken_by(&navarch, 5).await;
+    assert_eq!(
+        (&applied["reached"], &applied["pending"], &applied["refused"]),
+        (&6.into(), &1.into(), &0.into()),
+        "{applied}"
+    );
+    assert_eq!(applied["pendingProxies"][0]["proxy"], "web-5.bookshop");
+    assert_eq!(applied["pendingProxies"][0]["types"], serde_json::json!(["rds"]));
+    assert!(applied["pendingProxies"][0]["sinceSeconds"].as_f64().is_some(), "{applied}");
+    let (_, code) = run_command(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
     assert_eq!(code, 3);
     let waits = ["applied", "vs", "reviews", "-n", "bookshop", "--wait", "--timeout", "1s"];
-    assert_eq!(asked(&navarch, &waits).await.1, 3);
-    assert_eq!(asked(&navarch, &["applied", "vs", "nobody", "-n", "bookshop"]).await.1, 5);
+    assert_eq!(run_command(&navarch, &waits).await.1, 3);
+    assert_eq!(run_command(&navarch, &["applied", "vs", "nobody", "-n", "bookshop"]).await.1, 5);
     // A change of something else that the proxy has not taken either is not this object's.
-    let (rule, code) = asked(&navarch, &["applied", "serviceentry", "bank", "-n", "bookshop"]).await;
+    let (rule, code) = run_command(&navarch, &["applied", "serviceentry", "bank", "-n", "bookshop"]).await;
     assert_eq!((code, &rule["replicas"][0]["applied"]["pending"]), (0, &0.into()), "{rule}");
     // A replica that gives no answer is not left out.
     let dead = ["applied", "vs", "reviews", "-n", "bookshop", "--address", "127.0.0.1:1"];
-    let (all, code) = asked(&navarch, &dead).await;
+    let (all, code) = run_command(&navarch, &dead).await;
     assert_eq!((code, all["replicas"].as_array().unwrap().len()), (1, 2), "{all}");
 }
 
@@ -103,11 +108,11 @@ async fn a_live_plan_covers_connected_proxies_and_changes_nothing() {
     taken_by(&navarch, 3).await;
     let change = folder.path().join("change.txt");
     std::fs::write(&change, edited("reviews-routing.yaml", &[("weight: 90", "weight: 0")])).unwrap();
-    let (plan, code) = asked(&navarch, &["plan", "-f", change.to_str().unwrap()]).await;
+    let (plan, code) = run_command(&navarch, &["plan", "-f", change.to_str().unwrap()]).await;
     assert_eq!((code, &plan["proxies"], &plan["reached"]), (0, &3.into(), &3.into()), "{plan}");
     assert_eq!(plan["traffic"][0]["after"], "v2 100 %", "{plan}");
     let pushes = navarch.page("/debug/push_status").await.unwrap();
-    let (again, _) = asked(&navarch, &["plan", "-f", change.to_str().unwrap()]).await;
+    let (again, _) = run_command(&navarch, &["plan", "-f", change.to_str().unwrap()]).await;
     assert_eq!(again, plan);
     assert_eq!(navarch.page("/debug/push_status").await.unwrap(), pushes, "nothing was pushed");
     // No page of another site can send one: its type is not one that forms have.
@@ -128,7 +133,7 @@ async fn the_objects_behind_a_resource_and_a_push_are_named() {
     let (folder, navarch) = start().await;
     let _sidecars = sidecars(&navarch, &[Manner::Takes]).await;
     taken_by(&navarch, 1).await;
-    let (why, code) = asked(&navarch, &["why", "proxy", "web-0.bookshop", "9080", "--type", "rds"]).await;
+    let (why, code) = run_command(&navarch, &["why", "proxy", "web-0.bookshop", "9080", "--type", "rds"]).await;
     let objects: Vec<&str> =
         why["resources"][0]["objects"].as_array().unwrap().iter().filter_map(|one| one["object"].as_str()).collect();
     assert_eq!(code, 0);
@@ -140,7 +145,7 @@ async fn the_objects_behind_a_resource_and_a_push_are_named() {
     for weight in 40..50 {
         let before = pushed["at"].clone();
         edit(&folder, weight);
-        let why = asked_until(&navarch, &["why", "push", "web-0.bookshop"], |why, _| {
+        let why = run_command_until(&navarch, &["why", "push", "web-0.bookshop"], |why, _| {
             let newest = &why["pushes"][0];
             newest["at"] != before
                 && newest["causes"].to_string().contains("VirtualService")
@@ -155,7 +160,7 @@ async fn the_objects_behind_a_resource_and_a_push_are_named() {
     assert_eq!(pushed["causes"], serde_json::json!(["VirtualService bookshop/reviews"]), "the rule is as it was");
     assert_eq!((&pushed["resources"], &pushed["taken"]), (&1.into(), &true.into()), "{pushed}");
     assert!(pushed["bytes"].as_u64().unwrap() > 100 && pushed["answeredMs"].as_f64().is_some(), "{pushed}");
-    assert_eq!(told(&["why", "push", "no.body", "--address", &navarch.monitoring.to_string()]).1, 1);
+    assert_eq!(command_output(&["why", "push", "no.body", "--address", &navarch.monitoring.to_string()]).1, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,17 +172,21 @@ async fn the_first_reason_for_which_a_request_fails_is_found() {
     taken_by(&navarch, 2).await;
     // Listeners may be on their way.
     let question = ["why", "not", "web-0.bookshop", "catalog:9080/"];
-    asked_until(&navarch, &question, |fine, code| code == 0 && fine["reason"].is_null()).await;
-    let (port, code) = asked(&navarch, &["why", "not", "web-0.bookshop", "catalog:1"]).await;
+    run_command_until(&navarch, &question, |fine, code| code == 0 && fine["reason"].is_null()).await;
+    let (port, code) = run_command(&navarch, &["why", "not", "web-0.bookshop", "catalog:1"]).await;
     assert!(code == 3 && port["reason"].as_str().unwrap().contains("no port 1"), "{port}");
     let policy = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: closed, namespace: bookshop}\n\
                   spec: {selector: {matchLabels: {app: catalog}}, action: DENY, rules: [{to: [{operation: {paths: [/secret]}}]}]}\n";
     std::fs::write(folder.path().join("policy.yaml"), policy).unwrap();
     let question = ["why", "not", "web-0.bookshop", "catalog:9080/secret"];
-    let denied = asked_until(&navarch, &question, |_, code| code == 3).await;
+    let denied = run_command_until(&navarch, &question, |_, code| code == 3).await;
     assert!(denied["reason"].as_str().unwrap().contains("403"), "{denied}");
     assert!(denied["advice"].as_str().unwrap().contains("AuthorizationPolicy bookshop/closed"), "{denied}");
-    assert_eq!(asked(&navarch, &["why", "not", "web-0.bookshop", "catalog:9080/"]).await.1, 0, "other paths are free");
+    assert_eq!(
+        run_command(&navarch, &["why", "not", "web-0.bookshop", "catalog:9080/"]).await.1,
+        0,
+        "other paths are free"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,11 +196,11 @@ async fn applied_covers_many_proxies_in_one_request() {
     taken_by(&navarch, 300).await;
     edit(&folder, 30);
     let begin = Instant::now();
-    let told = taken_by(&navarch, 300).await;
-    let (waited, asked_at) = (begin.elapsed(), Instant::now());
-    let _ = asked(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
-    println!("300 proxies: all have taken an edit after {waited:?}; one answer takes {:?}", asked_at.elapsed());
-    assert_eq!((&told["reached"], &told["pending"], &told["refused"]), (&300.into(), &0.into(), &0.into()));
+    let applied = taken_by(&navarch, 300).await;
+    let (waited, requested_at) = (begin.elapsed(), Instant::now());
+    let _ = run_command(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
+    println!("300 proxies: all have taken an edit after {waited:?}; one answer takes {:?}", requested_at.elapsed());
+    assert_eq!((&applied["reached"], &applied["pending"], &applied["refused"]), (&300.into(), &0.into(), &0.into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,16 +213,19 @@ async fn a_rejection_by_one_of_many_proxies_is_reported_without_quarantine() {
     let split =
         split.replace("    - name: split\n", "    - name: split\n      headers: {request: {set: {x: canary-host}}}\n");
     std::fs::write(folder.path().join("reviews-routing.yaml"), split).unwrap();
-    let told = asked_until(&navarch, &APPLIED, |said, code| code == 4 && said["replicas"][0]["applied"]["taken"] == 2);
-    let told = told.await["replicas"][0]["applied"].clone();
-    assert_eq!(told["refusedProxies"][0]["proxy"], "web-2.bookshop");
-    assert_eq!(told["refusedProxies"][0]["said"], "I do not know canary-host");
-    assert_eq!(told["quarantined"], serde_json::Value::Null, "one of three takes nothing from the others");
+    let applied = run_command_until(&navarch, &APPLIED, |output, code| {
+        code == 4 && output["replicas"][0]["applied"]["taken"] == 2
+    });
+    let applied = applied.await["replicas"][0]["applied"].clone();
+    assert_eq!(applied["refusedProxies"][0]["proxy"], "web-2.bookshop");
+    assert_eq!(applied["refusedProxies"][0]["said"], "I do not know canary-host");
+    assert_eq!(applied["quarantined"], serde_json::Value::Null, "one of three takes nothing from the others");
     // While other versions are tried on a proxy to find the object, its last response is one that it accepted.
     let end = Instant::now() + Duration::from_secs(20);
     let text = loop {
         let address = navarch.monitoring.to_string();
-        let (text, code) = spawn_blocking(move || crate::told(&["doctor", "--address", &address])).await.unwrap();
+        let (text, code) =
+            spawn_blocking(move || crate::command_output(&["doctor", "--address", &address])).await.unwrap();
         if code == 3 {
             break text;
         }
@@ -234,21 +246,25 @@ async fn rejected_objects_are_quarantined_until_the_next_edit() {
         &[("    - name: split\n", "    - name: split\n      headers: {request: {set: {x: canary-host}}}\n")],
     );
     std::fs::write(folder.path().join("reviews-routing.yaml"), text).unwrap();
-    let told = asked_until(&navarch, &APPLIED, |said, code| {
-        let applied = &said["replicas"][0]["applied"];
+    let applied = run_command_until(&navarch, &APPLIED, |output, code| {
+        let applied = &output["replicas"][0]["applied"];
         code == 4 && !applied["quarantined"].is_null() && applied["taken"] == 2
     });
-    let told = told.await["replicas"][0]["applied"].clone();
-    assert_eq!((&told["quarantined"], &told["refused"]), (&"I do not know canary-host".into(), &0.into()), "{told}");
+    let applied = applied.await["replicas"][0]["applied"].clone();
+    assert_eq!(
+        (&applied["quarantined"], &applied["refused"]),
+        (&"I do not know canary-host".into(), &0.into()),
+        "{applied}"
+    );
     let address = navarch.monitoring.to_string();
-    let (text, code) = spawn_blocking(move || crate::told(&["doctor", "--address", &address])).await.unwrap();
+    let (text, code) = spawn_blocking(move || crate::command_output(&["doctor", "--address", &address])).await.unwrap();
     assert!(code == 3 && text.contains("VirtualService bookshop/reviews is quarantined"), "{text}");
     assert!(text.contains("next: kubectl edit virtualservice -n bookshop reviews"), "{text}");
     edit(&folder, 60);
     taken_by(&navarch, 2).await;
     // The edit ends it.
-    asked_until(&navarch, &APPLIED, |_, code| code == 0).await;
-    let (health, code) = asked(&navarch, &["doctor"]).await;
+    run_command_until(&navarch, &APPLIED, |_, code| code == 0).await;
+    let (health, code) = run_command(&navarch, &["doctor"]).await;
     assert_eq!((code, &health[0]["health"]["proxies"]), (0, &2.into()), "{health}");
 }
 
@@ -266,12 +282,12 @@ async fn refuse_first_routes(navarch: &Navarch) -> Vec<Sidecar> {
     .await;
     let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
     let sidecars = sidecars(navarch, &[refuses, refuses]).await;
-    let told = asked_until(navarch, &APPLIED, |said, _| {
-        let applied = &said["replicas"][0]["applied"];
+    let applied = run_command_until(navarch, &APPLIED, |output, _| {
+        let applied = &output["replicas"][0]["applied"];
         !applied["quarantined"].is_null() && applied["refused"] == 0 && applied["pending"] == 0
     });
-    let told = told.await["replicas"][0]["applied"].clone();
-    assert_eq!(told["quarantined"], "I do not know canary-host", "{told}");
+    let applied = applied.await["replicas"][0]["applied"].clone();
+    assert_eq!(applied["quarantined"], "I do not know canary-host", "{applied}");
     let page: serde_json::Value = serde_json::from_str(&navarch.page("/debug/push_status").await.unwrap()).unwrap();
     assert_eq!(page["quarantined"].as_array().map(Vec::len), Some(1), "{page}");
     sidecars
@@ -288,7 +304,7 @@ async fn objects_rejected_in_the_first_response_are_quarantined() {
     })
     .await;
     edit(&folder, 60);
-    asked_until(&navarch, &APPLIED, |_, code| code == 0).await;
+    run_command_until(&navarch, &APPLIED, |_, code| code == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use crate::{edited, json, sample, told};
+use crate::{command_output, edited, json, sample};
 
 fn file(text: &str) -> tempfile::NamedTempFile {
     let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
@@ -17,7 +17,7 @@ fn plan_describes_a_changed_split_and_applies_nothing() {
         file(&edited("reviews-routing.yaml", &[("weight: 90", "weight: 50"), ("weight: 10\n", "weight: 50\n")]));
     let (change, sample) = (change.path().to_str().unwrap(), sample());
     let arguments = ["plan", "-f", change, "--against", sample.to_str().unwrap()];
-    let (text, code) = told(&arguments);
+    let (text, code) = command_output(&arguments);
     assert_eq!(code, 0, "{text}");
     for line in [
         "VirtualService bookshop/reviews",
@@ -36,7 +36,7 @@ fn plan_describes_a_changed_split_and_applies_nothing() {
     assert_eq!(plan["types"], serde_json::json!({"rds": {"added": 0, "changed": 1, "removed": 0, "proxies": 5}}));
     assert!(plan["bytes"].as_u64().unwrap() > 1000, "{plan}");
     // With what is asked for by --fail-on, and the same as is there already.
-    assert_eq!(told(&[&arguments[..], &["--fail-on", "traffic"]].concat()).1, 3);
+    assert_eq!(command_output(&[&arguments[..], &["--fail-on", "traffic"]].concat()).1, 3);
     let same = file(&edited("reviews-routing.yaml", &[]));
     let arguments = ["plan", "-f", same.path().to_str().unwrap(), "--against", sample.to_str().unwrap()];
     let (plan, code) = json(&[&arguments[..], &["--fail-on", "change"]].concat());
@@ -61,7 +61,7 @@ fn plan_rejects_invalid_objects_and_evaluates_the_rest() {
     assert!(objects[0]["warnings"].to_string().contains("v3"), "{plan}");
     let after = plan["traffic"][0]["after"].as_str().unwrap();
     assert!(after.contains("v3 10 % (503: the cluster does not exist)"), "{after}");
-    assert_eq!(told(&[&arguments[..], &["--fail-on", "never"]].concat()).1, 0);
+    assert_eq!(command_output(&[&arguments[..], &["--fail-on", "never"]].concat()).1, 0);
 }
 
 #[test]
@@ -82,10 +82,10 @@ fn plan_reports_new_services_and_removed_objects() {
     let traffic = plan["traffic"].as_array().unwrap();
     let change = traffic.iter().find(|change| change["request"] == "GET tax.example.com:80/").unwrap();
     assert_eq!(change["after"], "tax.example.com 100 %", "{plan}");
-    let (text, code) = told(&[&["plan", "--remove", "widget/a/b"][..], &against].concat());
+    let (text, code) = command_output(&[&["plan", "--remove", "widget/a/b"][..], &against].concat());
     assert!(code == 3 && text.contains("widget"), "{text}");
-    assert_eq!(told(&["plan", "-f", "/nowhere.yaml", against[0], against[1]]).1, 1);
-    assert_eq!(told(&["plan"]).1, 2);
+    assert_eq!(command_output(&["plan", "-f", "/nowhere.yaml", against[0], against[1]]).1, 1);
+    assert_eq!(command_output(&["plan"]).1, 2);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn plan_predicts_rejections_and_omitted_configuration() {
     let (plan, _) = json(&arguments);
     let left_out = plan["leftOut"].to_string();
     assert!(left_out.contains("EnvoyFilter bookshop/broken"), "{plan}");
-    assert_eq!(told(&[&arguments[..], &["--fail-on", "left-out"]].concat()).1, 3);
+    assert_eq!(command_output(&[&arguments[..], &["--fail-on", "left-out"]].concat()).1, 3);
 }
 
 /// 5,000 services, 100 of them with two pods each, and a VirtualService of one of them.

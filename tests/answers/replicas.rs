@@ -6,9 +6,9 @@ use navarch_testkit::navarch::Navarch;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
-use crate::live::{asked, start};
+use crate::live::{run_command, start};
 use crate::proxy::{Manner, Sidecar, connect};
-use crate::{edited, json as told};
+use crate::{edited, json as json_output};
 
 /// Sidecars of a workload that are connected to this control plane.
 async fn connected(navarch: &Navarch, names: &[&str], at: u8) -> Vec<Sidecar> {
@@ -20,7 +20,7 @@ async fn connected(navarch: &Navarch, names: &[&str], at: u8) -> Vec<Sidecar> {
     for name in names {
         let words = ["why", "push", &format!("{name}.bookshop")].map(str::to_owned);
         navarch_testkit::wait::until("it has what it asked for", async || {
-            asked(navarch, &words.each_ref().map(String::as_str)).await.0["pushes"]
+            run_command(navarch, &words.each_ref().map(String::as_str)).await.0["pushes"]
                 .as_array()
                 .is_some_and(|all| all.len() >= 4)
         })
@@ -42,7 +42,7 @@ async fn a_plan_counts_the_proxies_of_all_replicas_and_each_resource_once() {
     let plan = async |addresses: &[String]| -> (Value, i32) {
         let mut words = vec!["plan".to_owned(), "-f".to_owned(), change.path().display().to_string()];
         words.extend(addresses.iter().map(|address| format!("--address={address}")));
-        spawn_blocking(move || told(&words.iter().map(String::as_str).collect::<Vec<_>>())).await.unwrap()
+        spawn_blocking(move || json_output(&words.iter().map(String::as_str).collect::<Vec<_>>())).await.unwrap()
     };
     let (one, other) = (one.monitoring.to_string(), other.monitoring.to_string());
     let (alone, code) = plan(std::slice::from_ref(&one)).await;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::edited;
-use crate::live::{asked, sidecars, start};
+use crate::live::{run_command, sidecars, start};
 use crate::proxy::{Manner, Sidecar};
 
 /// The object, as commands take it.
@@ -38,9 +38,9 @@ fn count(sidecars: &[Sidecar], mark: &str) -> usize {
 /// Waits until the rollout of the reviews is so; gives it, and the exit code.
 async fn stands(navarch: &Navarch, what: &str, is_so: impl Fn(&Value) -> bool) -> (Value, i32) {
     until_some(what, async || {
-        let (told, code) = asked(navarch, &[&["rollout", "status"][..], &REVIEWS].concat()).await;
-        let rollout = &told["rollouts"][0];
-        if is_so(rollout) { Ok((rollout.clone(), code)) } else { Err((told, Verbatim(navarch.output()))) }
+        let (status, code) = run_command(navarch, &[&["rollout", "status"][..], &REVIEWS].concat()).await;
+        let rollout = &status["rollouts"][0];
+        if is_so(rollout) { Ok((rollout.clone(), code)) } else { Err((status, Verbatim(navarch.output()))) }
     })
     .await
 }
@@ -51,7 +51,7 @@ async fn settled(sidecars: &[Sidecar], mark: &str, expected: usize) {
 }
 
 async fn order(navarch: &Navarch, order: &str) -> (Value, i32) {
-    asked(navarch, &[&["rollout", order][..], &REVIEWS].concat()).await
+    run_command(navarch, &[&["rollout", order][..], &REVIEWS].concat()).await
 }
 
 /// A mesh of this number of sidecars of one workload that all route by `first`.
@@ -108,14 +108,15 @@ async fn a_rollout_advances_by_stage_and_can_be_aborted() {
     let (stopped, code) = stands(&navarch, "stopped", |one| one["state"] == "stopped").await;
     assert_eq!((code, &stopped["reason"], count(&sidecars, "third-mark")), (4, &"aborted by an operator".into(), 0));
     let address = navarch.monitoring.to_string();
-    let promote = move || crate::told(&[&["rollout", "promote"][..], &REVIEWS, &["--address", &address]].concat());
+    let promote =
+        move || crate::command_output(&[&["rollout", "promote"][..], &REVIEWS, &["--address", &address]].concat());
     let (text, code) = tokio::task::spawn_blocking(promote).await.unwrap();
     assert!(code == 1 && text.contains("was stopped"), "what was aborted is not promoted: {text}");
     write(folder.path(), "fourth-mark", "navarch.io/rollout: '20%', navarch.io/rollout-pause: 0s");
     settled(&sidecars, "fourth-mark", 40).await;
     assert_eq!(stands(&navarch, "complete", Value::is_null).await.1, 0);
     let waits = ["rollout", "status", "--wait", "--timeout", "5s"];
-    assert_eq!(asked(&navarch, &waits).await.1, 0);
+    assert_eq!(run_command(&navarch, &waits).await.1, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -127,11 +128,11 @@ async fn a_rejection_in_a_stage_rolls_back_without_quarantine() {
     assert_eq!(code, 4);
     assert!(stopped["reason"].as_str().unwrap().contains("rejected rds: I do not know bad-mark"), "{stopped}");
     settled(&sidecars, "first-mark", 20).await;
-    let (applied, code) = asked(&navarch, &[&["applied"][..], &REVIEWS].concat()).await;
+    let (applied, code) = run_command(&navarch, &[&["applied"][..], &REVIEWS].concat()).await;
     let applied = &applied["replicas"][0]["applied"];
-    let told = (code, &applied["quarantined"], &applied["taken"], &applied["rollout"]);
-    assert_eq!(told, (4, &Value::Null, &20.into(), &"stopped".into()), "{applied}");
-    let (health, code) = asked(&navarch, &["doctor"]).await;
+    let reported = (code, &applied["quarantined"], &applied["taken"], &applied["rollout"]);
+    assert_eq!(reported, (4, &Value::Null, &20.into(), &"stopped".into()), "{applied}");
+    let (health, code) = run_command(&navarch, &["doctor"]).await;
     assert!(code == 3 && health.to_string().contains("was stopped"), "{health}");
     // One that refused before does not stop what comes after.
     write(folder.path(), "good-mark", "navarch.io/rollout: '10%', navarch.io/rollout-pause: 0s");
@@ -149,7 +150,7 @@ async fn an_unresponsive_proxy_holds_a_rollout() {
     write(folder.path(), "new-mark", "navarch.io/rollout: '100%', navarch.io/rollout-pause: 0s");
     let (waits, code) = stands(&navarch, "pending", |one| one["taken"] == 9).await;
     assert_eq!((code, &waits["pendingProxies"]), (3, &serde_json::json!(["web-3.bookshop"])), "{waits}");
-    assert_eq!(asked(&navarch, &[&["rollout", "promote", "--full"][..], &REVIEWS].concat()).await.1, 0);
+    assert_eq!(run_command(&navarch, &[&["rollout", "promote", "--full"][..], &REVIEWS].concat()).await.1, 0);
     assert_eq!(stands(&navarch, "complete", Value::is_null).await.1, 0);
 }
 

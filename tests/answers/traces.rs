@@ -103,8 +103,8 @@ impl Collector {
         let got = self.got.0.lock();
         let (key, request) = got.first().unwrap();
         let resource = request.resource_spans[0].resource.as_ref().unwrap();
-        let said = resource.attributes.iter().map(|one| (one.key.clone(), value(one)));
-        (key.clone(), said.collect())
+        let attributes = resource.attributes.iter().map(|one| (one.key.clone(), value(one)));
+        (key.clone(), attributes.collect())
     }
 }
 
@@ -208,9 +208,10 @@ async fn an_edit_is_traced_from_event_to_ack_over_grpc() {
     ];
     let (spans, navarch) = trace_of_an_edit(&collector, &variables).await;
     check(&spans);
-    let (key, said) = collector.process();
-    let said = ["service.name", "service.instance.id", "deployment.environment.name"].map(|name| said[name].clone());
-    assert_eq!((key.as_str(), said), ("a b", ["navarch", "navarch-1", "test"].map(str::to_owned)));
+    let (key, attributes) = collector.process();
+    let attributes =
+        ["service.name", "service.instance.id", "deployment.environment.name"].map(|name| attributes[name].clone());
+    assert_eq!((key.as_str(), attributes), ("a b", ["navarch", "navarch-1", "test"].map(str::to_owned)));
     let sent = metric(&navarch, "navarch_otlp_spans_total").await;
     assert!(sent.len() == 1 && sent[0].contains("outcome=\"sent\""), "{sent:?}");
     assert_eq!(metric(&navarch, "navarch_otlp_changes_missed_total").await, ["navarch_otlp_changes_missed_total 0"]);
@@ -232,8 +233,8 @@ async fn an_edit_is_traced_from_event_to_ack_over_http() {
     ];
     let (spans, navarch) = trace_of_an_edit(&collector, &variables).await;
     check(&spans);
-    let (key, said) = collector.process();
-    assert_eq!((key.as_str(), said["service.name"].as_str()), ("secret", "istiod"));
+    let (key, attributes) = collector.process();
+    assert_eq!((key.as_str(), attributes["service.name"].as_str()), ("secret", "istiod"));
     assert!(!navarch.output().contains("secret"));
 }
 
@@ -281,7 +282,8 @@ async fn an_unavailable_trace_collector_loses_only_spans() {
     for weight in 60..64 {
         edit(&folder, weight);
         let is_pushed = async || {
-            let (applied, _) = crate::live::asked(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
+            let (applied, _) =
+                crate::live::run_command(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
             applied["replicas"][0]["applied"]["taken"] == 2
         };
         until("both have the edit", is_pushed).await;

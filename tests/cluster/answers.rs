@@ -8,7 +8,7 @@ use navarch_testkit::mesh::Mesh;
 use navarch_testkit::wait::until;
 use serde_json::{Value, json};
 
-use crate::asked::{storefront, told};
+use crate::asked::{run_navarch, storefront};
 
 /// The sidecars of the bookshop.
 const SIDECARS: usize = 5;
@@ -42,10 +42,10 @@ pub(crate) async fn plan_rollout_why_and_quarantine_work_on_a_real_node(mesh: &M
 fn a_plan_shows_changed_routes_of_requests(mesh: &Mesh, folder: &Path) -> Result<()> {
     let change = folder.join("change.json");
     std::fs::write(&change, reviews(mesh, 100, &Value::Null)?.to_string())?;
-    let (plan, code) = told(mesh, &["plan", "-f", &change.display().to_string()])?;
+    let (plan, code) = run_navarch(mesh, &["plan", "-f", &change.display().to_string()])?;
     let traffic = plan["traffic"].to_string();
     ensure!(code == 0 && plan["reached"] == SIDECARS && traffic.contains("v2 100 %"), "{plan}");
-    let (way, _) = told(mesh, &["applied", "vs", "reviews", "-n", pods::NAMESPACE])?;
+    let (way, _) = run_navarch(mesh, &["applied", "vs", "reviews", "-n", pods::NAMESPACE])?;
     let generation = &way["replicas"][0]["applied"]["generation"];
     let now = mesh.node.get(pods::NAMESPACE, &["virtualservice", "reviews"])?;
     ensure!(*generation == now["metadata"]["generation"], "nothing is applied: {way}");
@@ -58,24 +58,24 @@ async fn a_change_goes_in_stages(mesh: &Mesh) -> Result<()> {
     mesh.apply(&[reviews(mesh, 50, &stages)?])?;
     let object = ["vs", "reviews", "-n", pods::NAMESPACE];
     until("a change is on its way", async || {
-        told(mesh, &[&["rollout", "status"][..], &object].concat())
-            .is_ok_and(|(told, code)| code == 3 && told["rollouts"][0]["state"] == "rolling")
+        run_navarch(mesh, &[&["rollout", "status"][..], &object].concat())
+            .is_ok_and(|(status, code)| code == 3 && status["rollouts"][0]["state"] == "rolling")
     })
     .await;
     let wait = ["--namespace", pods::NAMESPACE, "wait", "--for=condition=RolledOut", "--timeout=60s"];
     mesh.node.kubectl(&[&wait[..], &["virtualservice/reviews"]].concat())?;
-    let (applied, code) = told(mesh, &[&["applied"][..], &object, &["--wait", "--timeout=60s"]].concat())?;
+    let (applied, code) = run_navarch(mesh, &[&["applied"][..], &object, &["--wait", "--timeout=60s"]].concat())?;
     ensure!(code == 0 && applied["replicas"][0]["applied"]["taken"] == SIDECARS, "{applied}");
     mesh.apply(&[reviews(mesh, 10, &json!({ "navarch.io/rollout": "off" }))?])
 }
 
 async fn why_lists_the_source_objects_of_a_route(mesh: &Mesh) -> Result<()> {
     let pod = storefront(mesh)?;
-    let (why, code) = told(mesh, &["why", "proxy", &pod, "9080", "--type", "rds"])?;
+    let (why, code) = run_navarch(mesh, &["why", "proxy", &pod, "9080", "--type", "rds"])?;
     let objects = why["resources"][0]["objects"].to_string();
     ensure!(code == 0 && objects.contains("VirtualService bookshop/reviews"), "{why}");
     until("the last push of the pod is taken, and has its cause", async || {
-        told(mesh, &["why", "push", &pod]).is_ok_and(|(why, _)| {
+        run_navarch(mesh, &["why", "push", &pod]).is_ok_and(|(why, _)| {
             let of_rule = |push: &&Value| push["causes"].to_string().contains("VirtualService bookshop/reviews");
             let last = why["pushes"].as_array().and_then(|all| all.iter().find(of_rule));
             last.is_some_and(|push| push["taken"] == true && push["answeredMs"].as_f64().is_some())
@@ -105,15 +105,18 @@ async fn objects_rejected_by_envoys_are_quarantined(mesh: &Mesh) -> Result<()> {
     mesh.node.kubectl(&[&namespaced[..], &wait].concat())?;
     let described = || mesh.node.kubectl(&[&namespaced[..], &["describe", "envoyfilter", "refused"]].concat());
     until("an Event says what Envoys said", async || {
-        described().is_ok_and(|told| told.rsplit_once("Events:").is_some_and(|(_, events)| events.contains(UNKNOWN)))
+        described().is_ok_and(|description| {
+            description.rsplit_once("Events:").is_some_and(|(_, events)| events.contains(UNKNOWN))
+        })
     })
     .await;
-    let (applied, code) = told(mesh, &["applied", "envoyfilter", "refused", "-n", pods::NAMESPACE])?;
+    let (applied, code) = run_navarch(mesh, &["applied", "envoyfilter", "refused", "-n", pods::NAMESPACE])?;
     ensure!(code == 4, "{code}: {applied}");
-    let (health, code) = told(mesh, &["doctor"])?;
+    let (health, code) = run_navarch(mesh, &["doctor"])?;
     ensure!(code != 0 && health.to_string().contains("EnvoyFilter bookshop/refused"), "{health}");
     mesh.apply(&[reviews(mesh, 20, &json!({ "navarch.io/rollout": "off" }))?])?;
-    let (applied, code) = told(mesh, &["applied", "vs", "reviews", "-n", pods::NAMESPACE, "--wait", "--timeout=60s"])?;
+    let (applied, code) =
+        run_navarch(mesh, &["applied", "vs", "reviews", "-n", pods::NAMESPACE, "--wait", "--timeout=60s"])?;
     ensure!(code == 0, "the rest flows: {applied}");
     mesh.apply(&[reviews(mesh, 10, &json!({ "navarch.io/rollout": "off" }))?])?;
     mesh.node.kubectl(&[&namespaced[..], &["delete", "envoyfilter", "refused"]].concat()).map(drop)
@@ -121,7 +124,7 @@ async fn objects_rejected_by_envoys_are_quarantined(mesh: &Mesh) -> Result<()> {
 
 fn all_is_packed(mesh: &Mesh, folder: &Path) -> Result<()> {
     let bundle = folder.join("bundle.tar.gz");
-    let (packed, code) = told(mesh, &["support-bundle", "--file", &bundle.display().to_string()])?;
+    let (packed, code) = run_navarch(mesh, &["support-bundle", "--file", &bundle.display().to_string()])?;
     let size = std::fs::metadata(&bundle)?.len();
     ensure!(code == 0 && size > 10_000, "{size} bytes: {packed}");
     Ok(())

@@ -21,15 +21,15 @@ fn command(program: &Path, kubeconfig: &Path, arguments: &[&str]) -> Command {
 }
 
 /// What navarch answers as JSON, with its exit code.
-pub(crate) fn told(mesh: &Mesh, arguments: &[&str]) -> Result<(Value, i32)> {
+pub(crate) fn run_navarch(mesh: &Mesh, arguments: &[&str]) -> Result<(Value, i32)> {
     let all = [arguments, &["-o", "json"]].concat();
     read(&command(&program("navarch"), &mesh.node.kubeconfig(), &all).output()?)
 }
 
 /// An answer in JSON with the exit code.
 fn read(output: &Output) -> Result<(Value, i32)> {
-    let said = String::from_utf8_lossy(&output.stderr);
-    let value = serde_json::from_slice(&output.stdout).with_context(|| said.into_owned())?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let value = serde_json::from_slice(&output.stdout).with_context(|| stderr.into_owned())?;
     Ok((value, output.status.code().unwrap_or(-1)))
 }
 
@@ -54,7 +54,7 @@ fn refused(kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
 
 /// Without an address, commands find the control plane by the kubeconfig and reach it by port-forward, also as a plugin of kubectl.
 pub(crate) async fn commands_find_the_control_plane_by_the_kubeconfig(mesh: &Mesh) -> Result<()> {
-    let (health, _) = told(mesh, &["doctor"])?;
+    let (health, _) = run_navarch(mesh, &["doctor"])?;
     let address = health[0]["address"].as_str().context("an address")?;
     ensure!(address.starts_with("istiod-") && address.ends_with(".istio-system"), "a pod answers: {health}");
     ensure!(health[0]["health"].is_object(), "it says how it is: {health}");
@@ -63,14 +63,14 @@ pub(crate) async fn commands_find_the_control_plane_by_the_kubeconfig(mesh: &Mes
     let folder = tempfile::tempdir()?;
     std::os::unix::fs::symlink(program("navarch"), folder.path().join("kubectl-navarch"))?;
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
-    let asked = ["navarch", "applied", "vs", "reviews", "-n", pods::NAMESPACE, "--wait", "-o", "json"];
-    let output = command(&kube.join("kubectl"), &mesh.node.kubeconfig(), &asked).env("PATH", path).output()?;
+    let arguments = ["navarch", "applied", "vs", "reviews", "-n", pods::NAMESPACE, "--wait", "-o", "json"];
+    let output = command(&kube.join("kubectl"), &mesh.node.kubeconfig(), &arguments).env("PATH", path).output()?;
     let (applied, code) = read(&output)?;
     let of_one = &applied["replicas"][0]["applied"];
     ensure!(code == 0 && of_one["taken"] == 5 && of_one["reached"] == 5, "all sidecars have it: {applied}");
 
     let pod = storefront(mesh)?;
-    let (way, code) = told(mesh, &["why", "not", &pod, "reviews:9080/reviews/"])?;
+    let (way, code) = run_navarch(mesh, &["why", "not", &pod, "reviews:9080/reviews/"])?;
     ensure!(code == 0 && way["reason"].is_null(), "{way}");
 
     let log = folder.path().join("log");
@@ -96,30 +96,30 @@ pub(crate) async fn commands_find_the_control_plane_by_the_kubeconfig(mesh: &Mes
 /// The error for what is missing says what to do next: rights, pods, the API server.
 fn errors_of_commands_name_the_missing_permission_or_pod(mesh: &Mesh, folder: &Path) -> Result<()> {
     let kubeconfig = mesh.node.kubeconfig();
-    let said = refused(&kubeconfig, &["doctor", "--istioNamespace", "default"])?;
-    ensure!(said.contains("no pod with the labels app=istiod") && said.contains("--istioNamespace"), "{said}");
-    let said = refused(&kubeconfig, &["doctor", "--revision", "canary"])?;
-    ensure!(said.contains("app=istiod,istio.io/rev=canary"), "{said}");
-    let said = refused(&kubeconfig, &["doctor", "--context", "nowhere"])?;
-    ensure!(said.contains("kubectl config get-contexts"), "{said}");
+    let error = refused(&kubeconfig, &["doctor", "--istioNamespace", "default"])?;
+    ensure!(error.contains("no pod with the labels app=istiod") && error.contains("--istioNamespace"), "{error}");
+    let error = refused(&kubeconfig, &["doctor", "--revision", "canary"])?;
+    ensure!(error.contains("app=istiod,istio.io/rev=canary"), "{error}");
+    let error = refused(&kubeconfig, &["doctor", "--context", "nowhere"])?;
+    ensure!(error.contains("kubectl config get-contexts"), "{error}");
 
     let may_nothing = kubeconfig_of(mesh, folder, "nobody")?;
-    let said = refused(&may_nothing, &["doctor"])?;
-    ensure!(said.contains("cannot list resource \"pods\"") && said.contains("verb list for pods"), "{said}");
+    let error = refused(&may_nothing, &["doctor"])?;
+    ensure!(error.contains("cannot list resource \"pods\"") && error.contains("verb list for pods"), "{error}");
     let rights = ["create", "role", "watcher", "--verb=list", "--resource=pods"];
     let given = ["create", "rolebinding", "watcher", "--role=watcher", "--serviceaccount=istio-system:watcher"];
     for words in [&rights[..], &given[..]] {
         mesh.node.kubectl(&[&["--namespace", mesh::NAMESPACE], words].concat())?;
     }
     let may_list = kubeconfig_of(mesh, folder, "watcher")?;
-    let said = refused(&may_list, &["plan", "--remove", "vs/bookshop/reviews"])?;
-    ensure!(said.contains("verbs get and create for pods/portforward in istio-system"), "{said}");
+    let error = refused(&may_list, &["plan", "--remove", "vs/bookshop/reviews"])?;
+    ensure!(error.contains("verbs get and create for pods/portforward in istio-system"), "{error}");
 
     let mut away: Value = serde_json::from_slice(&std::fs::read(&may_list)?)?;
     away["clusters"][0]["cluster"]["server"] = json!("https://127.0.0.1:1");
     std::fs::write(&may_list, away.to_string())?;
-    let said = refused(&may_list, &["doctor"])?;
-    ensure!(said.contains("https://127.0.0.1:1") && said.contains("does not respond"), "{said}");
+    let error = refused(&may_list, &["doctor"])?;
+    ensure!(error.contains("https://127.0.0.1:1") && error.contains("does not respond"), "{error}");
     Ok(())
 }
 
@@ -137,9 +137,9 @@ fn kubeconfig_of(mesh: &Mesh, folder: &Path, account: &str) -> Result<PathBuf> {
 }
 
 /// With two replicas `applied` asks both: each knows its own proxies.
-pub(crate) fn every_replica_is_asked(mesh: &Mesh) -> Result<()> {
-    let asked = ["applied", "vs", "reviews", "-n", pods::NAMESPACE, "--wait", "--timeout=60s"];
-    let (applied, code) = told(mesh, &asked)?;
+pub(crate) fn applied_queries_every_replica(mesh: &Mesh) -> Result<()> {
+    let arguments = ["applied", "vs", "reviews", "-n", pods::NAMESPACE, "--wait", "--timeout=60s"];
+    let (applied, code) = run_navarch(mesh, &arguments)?;
     let replicas = applied["replicas"].as_array().context("replicas")?;
     ensure!(code == 0 && replicas.len() == 2, "both answer: {applied}");
     Ok(())

@@ -163,8 +163,8 @@ pub(crate) async fn a_canary_by_revision_and_tag(mesh: &Mesh, watched: &mut Watc
     let back = ["istio-injection=enabled", "istio.io/rev-"];
     for (labels, wanted) in [(by_revision, canary.as_str()), (by_tag, canary.as_str()), (back, USUAL)] {
         relabel(mesh, labels).await?;
-        let asked = asks(mesh)?;
-        ensure!(asked == wanted, "{labels:?}: {asked} is asked and not {wanted}");
+        let address = asks(mesh)?;
+        ensure!(address == wanted, "{labels:?}: {address} is asked and not {wanted}");
         tags::a_tag_is_listed(mesh, labels == by_tag)?;
         watched.count_lost(&format!("under {}", labels[1]), AFTER).await?;
     }

@@ -25,8 +25,11 @@ pub(crate) fn pods_are_as_a_kubelet_runs_them(mesh: &Mesh) -> Result<()> {
         let app = named(pod, "containers", "app").context("an application")?;
         let probes = [("readinessProbe", "/app-health/app/readyz"), ("livenessProbe", "/app-health/app/livez")];
         for (probe, path) in probes {
-            let asked = &app[probe]["httpGet"];
-            ensure!(asked["path"] == path && asked["port"] == 15020, "{name}: {probe} is not the agent's: {asked}");
+            let http_get = &app[probe]["httpGet"];
+            ensure!(
+                http_get["path"] == path && http_get["port"] == 15020,
+                "{name}: {probe} is not the agent's: {http_get}"
+            );
         }
         for list in ["containerStatuses", "initContainerStatuses"] {
             for status in pod["status"][list].as_array().context("statuses")? {
@@ -39,16 +42,16 @@ pub(crate) fn pods_are_as_a_kubelet_runs_them(mesh: &Mesh) -> Result<()> {
         all.extend(arguments);
         mesh.node.kubectl(&all)
     };
-    let said = kubectl(&["logs", "deployment/catalog-v1", "--container=app"])?;
-    ensure!(said.contains("catalog listens on 8081"), "the application's log: {said}");
-    let said = kubectl(&["logs", "deployment/catalog-v1", "--container=istio-proxy"])?;
-    ensure!(said.contains("Envoy"), "the agent's log: {said}");
+    let output = kubectl(&["logs", "deployment/catalog-v1", "--container=app"])?;
+    ensure!(output.contains("catalog listens on 8081"), "the application's log: {output}");
+    let output = kubectl(&["logs", "deployment/catalog-v1", "--container=istio-proxy"])?;
+    ensure!(output.contains("Envoy"), "the agent's log: {output}");
     let request = ["/usr/local/bin/pilot-agent", "request", "GET", "server_info"];
     let mut exec = vec!["exec", "deployment/catalog-v1", "--container=istio-proxy", "--"];
     exec.extend(request);
-    let said = kubectl(&exec)?;
-    let state = serde_json::from_str::<Value>(&said)?["state"].clone();
-    ensure!(state == "LIVE", "Envoy by `pilot-agent request`: {said}");
+    let output = kubectl(&exec)?;
+    let state = serde_json::from_str::<Value>(&output)?["state"].clone();
+    ensure!(state == "LIVE", "Envoy by `pilot-agent request`: {output}");
     Ok(())
 }
 
@@ -70,8 +73,8 @@ pub(crate) fn a_job_ends_although_it_has_a_sidecar(mesh: &Mesh) -> Result<()> {
     let namespace = ["--namespace", pods::NAMESPACE];
     let kubectl = |arguments: &[&str]| mesh.node.kubectl(&[&namespace[..], arguments].concat());
     kubectl(&["wait", "--for=condition=Complete", "job/reader", "--timeout=60s"])?;
-    let said = kubectl(&["logs", "job/reader", "--container=app"])?;
-    ensure!(said.contains("\"catalog: catalog\":20"), "20 answers were wanted: {said}");
+    let output = kubectl(&["logs", "job/reader", "--container=app"])?;
+    ensure!(output.contains("\"catalog: catalog\":20"), "20 answers were wanted: {output}");
     kubectl(&["delete", "job", "reader"])?;
     Ok(())
 }

@@ -102,8 +102,8 @@ impl Tool<'_> {
         let proxies = version["dataPlaneVersion"].as_array().context("proxies")?;
         ensure!(control_planes.len() == 1 && control_planes[0]["Component"] == "pilot", "{version}");
         let info = &control_planes[0]["Info"];
-        let told = [&info["version"], &info["revision"]].map(|word| word.as_str().unwrap_or_default()).join("-");
-        ensure!(told == self.version, "{version}");
+        let reported = [&info["version"], &info["revision"]].map(|word| word.as_str().unwrap_or_default()).join("-");
+        ensure!(reported == self.version, "{version}");
         ensure!(proxies.len() == PROXIES, "{version}");
 
         let status = self.run(&["proxy-status"])?;
@@ -138,7 +138,8 @@ impl Tool<'_> {
         let listeners = self.run(&["proxy-config", "listener", pod])?;
         ensure!(listeners.contains("15006") && listeners.contains("Route: 9080"), "{listeners}");
         let routes = self.run(&["proxy-config", "route", pod, "--name", "9080"])?;
-        let is_of_reviews = |line: &str| line.starts_with("9080") && line.contains("reviews") && is_told(line);
+        let is_of_reviews =
+            |line: &str| line.starts_with("9080") && line.contains("reviews") && has_virtual_service(line);
         ensure!(routes.lines().any(is_of_reviews), "{routes}");
         let cluster = format!("outbound|9080|v1|{reviews}");
         let endpoints = self.run(&["proxy-config", "endpoint", pod, "--cluster", &cluster])?;
@@ -276,6 +277,6 @@ fn count_proxies(page: &Value) -> usize {
 }
 
 /// Whether a route is told to be of the VirtualService of the reviews.
-fn is_told(line: &str) -> bool {
+fn has_virtual_service(line: &str) -> bool {
     line.trim_end().ends_with(&format!("reviews.{}", pods::NAMESPACE))
 }

@@ -85,8 +85,8 @@ fn certificates(mesh: &Mesh) -> Result<BTreeMap<String, BTreeSet<String>>> {
         for pod in list["items"].as_array().context("a list")? {
             let name = pod["metadata"]["name"].as_str().context("a name")?;
             let ask = ["exec", name, "--container=istio-proxy", "--", "pilot-agent", "request", "GET", "certs"];
-            let said = mesh.node.kubectl(&[&["--namespace", namespace], &ask[..]].concat())?;
-            let certificates: Value = serde_json::from_str(&said)?;
+            let output = mesh.node.kubectl(&[&["--namespace", namespace], &ask[..]].concat())?;
+            let certificates: Value = serde_json::from_str(&output)?;
             let chains = certificates["certificates"].as_array().context("certificates")?;
             let chains = chains.iter().filter_map(|one| one["cert_chain"].as_array()).flatten();
             let own = chains.filter_map(|one| one["serial_number"].as_str().map(str::to_owned)).collect();

@@ -31,10 +31,10 @@ pub(crate) fn split(mesh: &Mesh, new: u32) -> Result<()> {
 /// Waits until all readers at the gateway see this version of the reviews.
 pub(crate) async fn all_see(mesh: &Mesh, version: &str) -> Result<()> {
     let gateway = mesh.service(pods::GATEWAY, pods::GATEWAY, 80)?;
-    let said = format!("reviews {version}");
-    wait::until(&format!("all readers see {said}"), || async {
+    let expected = format!("reviews {version}");
+    wait::until(&format!("all readers see {expected}"), || async {
         let answers = bookshop::ask(gateway, pods::HOST, "/reviews", 20).await;
-        answers.is_ok_and(|answers| answers.get(&said) == Some(&20))
+        answers.is_ok_and(|answers| answers.get(&expected) == Some(&20))
     })
     .await;
     Ok(())
@@ -49,9 +49,9 @@ pub(crate) async fn the_shop_is_reached_through_the_gateway(mesh: &Mesh) -> Resu
     // 20 are expected; fewer than 3 or more than 44 come once in a hundred thousand runs.
     ensure!((3..=44).contains(&new.unwrap_or(0)), "one of ten sees the new reviews: {reviews:?}");
     let others = [("/catalog/1", "catalog"), ("/", "storefront")];
-    for (path, said) in others {
+    for (path, expected) in others {
         let answers = bookshop::ask(gateway, pods::HOST, path, 10).await?;
-        ensure!(answers.get(said) == Some(&10), "{path}: {answers:?}");
+        ensure!(answers.get(expected) == Some(&10), "{path}: {answers:?}");
     }
     let reply = client::get(gateway, pods::HOST, "/catalog/1", &[]).await?;
     let seen = reply.headers.get("x-seen-client").and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
@@ -76,7 +76,7 @@ fn ask_from(mesh: &Mesh, namespace: &str, deployment: &str, count: usize, target
 }
 
 /// Waits until all of some requests from a pod are as wanted.
-async fn until_asked(mesh: &Mesh, from: (&str, &str), target: &str, are_wanted: impl Fn(&Value) -> bool) {
+async fn until_answered(mesh: &Mesh, from: (&str, &str), target: &str, are_wanted: impl Fn(&Value) -> bool) {
     until_some(&format!("{target} answers {} as wanted", from.1), async || {
         let tally = ask_from(mesh, from.0, from.1, 5, target).map_err(|error| format!("{error:#}"))?;
         wanted(tally, &are_wanted).map_err(|tally| tally.to_string())
@@ -86,9 +86,9 @@ async fn until_asked(mesh: &Mesh, from: (&str, &str), target: &str, are_wanted: 
 
 /// Whether every request failed with a text in its error.
 fn all_failed(tally: &Value, text: &str) -> bool {
-    let said = tally["failures"].as_array();
+    let failures = tally["failures"].as_array();
     tally["failed"] == tally["asked"]
-        && said.is_some_and(|all| all.iter().all(|one| one.as_str().is_some_and(|one| one.contains(text))))
+        && failures.is_some_and(|all| all.iter().all(|one| one.as_str().is_some_and(|one| one.contains(text))))
 }
 
 /// A fault in the client's sidecar, and a policy by identity in the server's.
@@ -104,10 +104,10 @@ pub(crate) async fn a_fault_and_a_policy_are_obeyed(mesh: &Mesh) -> Result<()> {
             "route": [{"destination": {"host": "catalog"}}],
         }]},
     })])?;
-    until_asked(mesh, reader, target, |tally| all_failed(tally, "418")).await;
+    until_answered(mesh, reader, target, |tally| all_failed(tally, "418")).await;
     let namespace = ["--namespace", pods::NAMESPACE];
     mesh.node.kubectl(&[&namespace[..], &["delete", "virtualservice", "catalog"]].concat())?;
-    until_asked(mesh, reader, target, |tally| tally["failed"] == 0).await;
+    until_answered(mesh, reader, target, |tally| tally["failed"] == 0).await;
 
     let gateway = mesh.service(pods::GATEWAY, pods::GATEWAY, 80)?;
     let denied = format!("cluster.local/ns/{0}/sa/{0}", pods::GATEWAY);
@@ -121,9 +121,9 @@ pub(crate) async fn a_fault_and_a_policy_are_obeyed(mesh: &Mesh) -> Result<()> {
             "rules": [{"from": [{"source": {"principals": [denied]}}]}],
         },
     })])?;
-    let all = |said: &'static str| async move {
+    let all = |expected: &'static str| async move {
         let answers = bookshop::ask(gateway, pods::HOST, "/catalog/1", 10).await;
-        answers.is_ok_and(|answers| answers.get(said) == Some(&10))
+        answers.is_ok_and(|answers| answers.get(expected) == Some(&10))
     };
     wait::until("the gateway is denied the catalog", || all("403 Forbidden")).await;
     let others = ask_from(mesh, reader.0, reader.1, 10, target)?;
@@ -149,11 +149,11 @@ fn seen_between(mesh: &Mesh, one: Ipv4Addr, other: Ipv4Addr, work: impl Fn() -> 
     output.read_line(&mut String::new())?;
     let done = work();
     drop(sniffer.stdin.take());
-    let mut said = String::new();
-    output.read_to_string(&mut said)?;
+    let mut printed = String::new();
+    output.read_to_string(&mut printed)?;
     sniffer.wait()?;
     done?;
-    serde_json::from_str(&said).with_context(|| format!("sniff said {said:?}"))
+    serde_json::from_str(&printed).with_context(|| format!("sniff said {printed:?}"))
 }
 
 /// Between sidecars nobody can read along; a client without one can be read until STRICT keeps it out.
@@ -181,7 +181,7 @@ pub(crate) async fn pods_communicate_encrypted(mesh: &Mesh) -> Result<()> {
         "spec": {"mtls": {"mode": "STRICT"}},
     })])?;
     let reset = |tally: &Value| tally["failed"] == tally["asked"];
-    until_asked(mesh, (outside.0, outside.1), &target, reset).await;
+    until_answered(mesh, (outside.0, outside.1), &target, reset).await;
     let seen = watch(inside)?;
     ensure!(seen.frames > 0 && seen.clear == 0, "between sidecars under STRICT: {seen:?}");
     let gateway = mesh.service(pods::GATEWAY, pods::GATEWAY, 80)?;

@@ -25,7 +25,7 @@ struct PairStatus<'a>(&'a Pair);
 
 impl fmt::Debug for PairStatus<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.said())
+        f.write_str(&self.0.logs())
     }
 }
 
@@ -85,7 +85,7 @@ impl Pair {
     }
 
     /// What the control planes said last.
-    fn said(&self) -> String {
+    fn logs(&self) -> String {
         let logs = self.sides().map(|side| {
             let log = side.kubectl(mesh::NAMESPACE, &["logs", "deployment/istiod", "--tail=40"]);
             format!("{}:\n{}", side.name, log.unwrap_or_else(|error| format!("{error:#}")))

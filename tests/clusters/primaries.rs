@@ -57,11 +57,11 @@ fn seen_on_the_wire(pair: &Pair, work: impl Fn() -> Result<()>) -> Result<Seen> 
     output.read_line(&mut String::new())?;
     let done = work();
     drop(sniffer.stdin.take());
-    let mut said = String::new();
-    output.read_to_string(&mut said)?;
+    let mut printed = String::new();
+    output.read_to_string(&mut printed)?;
     sniffer.wait()?;
     done?;
-    serde_json::from_str(&said).with_context(|| format!("sniff said {said:?}"))
+    serde_json::from_str(&printed).with_context(|| format!("sniff said {printed:?}"))
 }
 
 /// The address of the only pod of the service in a cluster.

@@ -56,10 +56,10 @@ impl Shop {
             let counts = self.0.count_lost(what, AFTER).await?;
             let mut not_yet = None;
             for (client, by) in wanted {
-                let said: BTreeSet<&str> =
+                let answered_by: BTreeSet<&str> =
                     counts[client.name].answered.keys().filter_map(|who| who.split(": ").nth(1)).collect();
-                if said != by.iter().map(|side| side.name).collect() {
-                    not_yet = Some(format!("{what}: the client of {} is answered by {said:?}", client.name));
+                if answered_by != by.iter().map(|side| side.name).collect() {
+                    not_yet = Some(format!("{what}: the client of {} is answered by {answered_by:?}", client.name));
                 }
             }
             let Some(why) = not_yet else { return Ok(()) };
@@ -104,6 +104,6 @@ impl Shop {
 pub(crate) fn ask(side: &Side, count: usize, target: &str) -> Result<Value> {
     let place =
         ["exec", "shopper", "--container=app", "--", "/usr/local/bin/workload", "try", &count.to_string(), target];
-    let said = side.kubectl(NAMESPACE, &place)?;
-    serde_json::from_str(&said).with_context(|| format!("try said {said:?}"))
+    let output = side.kubectl(NAMESPACE, &place)?;
+    serde_json::from_str(&output).with_context(|| format!("try said {output:?}"))
 }

@@ -158,11 +158,11 @@ impl Feeder {
                 .collect();
             let rejected: Vec<String> = all.iter().filter(|text| !self.stale.contains(text)).cloned().collect();
             // What follows from a refused cluster or listener is never asked for.
-            let asked = |(kind, name): &(ResourceType, ResourceName)| {
+            let is_subscribed = |(kind, name): &(ResourceType, ResourceName)| {
                 info.types.iter().any(|watch| watch.kind == *kind && watch.names.contains(name))
             };
             let settled = info.types.iter().all(|kind| kind.in_sync || (kind.rejected.is_some() && !is_nothing));
-            if settled && (!rejected.is_empty() || follow.iter().all(asked)) {
+            if settled && (!rejected.is_empty() || follow.iter().all(is_subscribed)) {
                 self.stale = all;
                 return Ok(rejected);
             }
@@ -245,8 +245,8 @@ async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
             let count = envoy.stats().await?.rejected();
             if count > counted && rejections.is_empty() {
                 let output = envoy.output();
-                let said = output.lines().rev().find(|line| line.contains(" rejected: ")).unwrap_or_default();
-                rejections.push(format!("an update was rejected, and a later one of its type taken: {said}"));
+                let logged = output.lines().rev().find(|line| line.contains(" rejected: ")).unwrap_or_default();
+                rejections.push(format!("an update was rejected, and a later one of its type taken: {logged}"));
             }
             counted = count;
             let line = format!("{} {} {REFUSED_HERE}", case.name, proxy.name);

@@ -94,10 +94,10 @@ async fn configuration_that_envoy_would_reject_is_omitted_and_reported() -> Resu
                 continue;
             }
         };
-        let mut said = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         for kind in ["sidecar", "router"] {
             let (snapshot, remarks) = all_of(Settings::default(), changes.clone(), proxy(kind, &extensions)?, &codec)?;
-            said.extend(remarks);
+            reported.extend(remarks);
             let refused = feeder.feed(snapshot).await.with_context(|| format!("{} {kind}", case.name))?;
             let refused: Vec<&str> = refused.iter().map(|text| text.rsplit("\n}\n").next().unwrap_or(text)).collect();
             let count = envoy.stats().await?.rejected();
@@ -107,10 +107,10 @@ async fn configuration_that_envoy_would_reject_is_omitted_and_reported() -> Resu
             counted = count;
             feeder.feed(Snapshot::new()).await?;
         }
-        let is_told = |wanted: &&String| said.iter().any(|said| said.contains(wanted.as_str()));
-        let untold: Vec<&String> = case.remarks.iter().filter(|wanted| !is_told(wanted)).collect();
-        if !untold.is_empty() {
-            wrong.push(format!("{}: not said: {untold:?}; said: {said:?}", case.name));
+        let is_reported = |wanted: &&String| reported.iter().any(|remark| remark.contains(wanted.as_str()));
+        let unreported: Vec<&String> = case.remarks.iter().filter(|wanted| !is_reported(wanted)).collect();
+        if !unreported.is_empty() {
+            wrong.push(format!("{}: not said: {unreported:?}; said: {reported:?}", case.name));
         }
     }
     feeder.end();

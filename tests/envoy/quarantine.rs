@@ -47,7 +47,7 @@ async fn wait_for(navarch: &Navarch, objects: &[&str]) -> Vec<String> {
         let are_these = found.iter().map(|(object, _)| object.as_str()).eq(objects.iter().copied());
         if are_these { Ok(found) } else { Err((format!("{found:?}"), Verbatim(navarch.output()))) }
     });
-    found.await.into_iter().map(|(_, said)| said).collect()
+    found.await.into_iter().map(|(_, reason)| reason).collect()
 }
 
 /// The bookshop with a control plane and a real sidecar, whose requests to reviews all go to v1.
@@ -76,8 +76,8 @@ async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows
         // A filter that this Envoy does not have. What else is edited then is obeyed.
         let unknown = "{'@type': type.googleapis.com/xds.type.v3.TypedStruct, type_url: type.googleapis.com/no.such.Filter, value: {}}";
         shop.write("filter.yaml", &filter("no-such-filter", unknown))?;
-        let said = wait_for(&navarch, &["EnvoyFilter bookshop/no-such-filter"]).await;
-        ensure!(said.iter().any(|said| said.contains("no.such.Filter")), "{said:?}");
+        let reasons = wait_for(&navarch, &["EnvoyFilter bookshop/no-such-filter"]).await;
+        ensure!(reasons.iter().any(|reason| reason.contains("no.such.Filter")), "{reasons:?}");
         shop.edit("reviews-routing.yaml", "weight: 100", "weight: 0")?;
         shop.edit("reviews-routing.yaml", "weight: 0\n      retries", "weight: 100\n      retries")?;
         answered("reviews v2").await;
@@ -88,8 +88,8 @@ async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows
         // A script that fails when it is loaded, beside one that does not, in one edit: it is found which.
         let two = [filter("fine", &lua("function envoy_on_request(h) end")), filter("boom", &lua("error(\"boom\")"))];
         shop.write("filter.yaml", &two.join("---\n"))?;
-        let said = wait_for(&navarch, &["EnvoyFilter bookshop/boom"]).await;
-        ensure!(said.iter().any(|said| said.contains("boom")), "{said:?}");
+        let reasons = wait_for(&navarch, &["EnvoyFilter bookshop/boom"]).await;
+        ensure!(reasons.iter().any(|reason| reason.contains("boom")), "{reasons:?}");
         let config = sidecar.config_dump().await?.to_string();
         ensure!(config.contains("\"fine\"") && !config.contains("\"boom\""), "the good one is there");
         answered("reviews v2").await;
@@ -114,8 +114,8 @@ async fn expressions_are_charged(shop: &Bookshop, navarch: &Navarch) -> Result<(
         rule.replace("    - name: split\n", "    - name: split\n      match: [{uri: {regex: '/[a-z]{1,60}'}}]\n");
     ensure!(large != rule, "{rule}");
     shop.write("reviews-routing.yaml", &large)?;
-    let said = wait_for(navarch, &["VirtualService bookshop/reviews"]).await;
-    ensure!(said.iter().any(|said| said.contains("program size")), "{said:?}");
+    let reasons = wait_for(navarch, &["VirtualService bookshop/reviews"]).await;
+    ensure!(reasons.iter().any(|reason| reason.contains("program size")), "{reasons:?}");
     answered("reviews v2").await;
     shop.write("reviews-routing.yaml", &rule)?;
     wait_for(navarch, &[]).await;

@@ -85,7 +85,7 @@ impl World {
     }
 
     /// What was asked about a resource, as verb and URI; watches that were there from the start are left out.
-    fn asked(&self, resource: &str) -> Vec<String> {
+    fn requests(&self, resource: &str) -> Vec<String> {
         let log = std::fs::read_to_string(&self.audit).unwrap_or_default();
         let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let about = events.filter(|event| event["objectRef"]["resource"] == resource);
@@ -142,25 +142,25 @@ async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> R
         ("forged", REVIEWS, Box::new(move |number| forged(&real, &json!({"jti": number.to_string()})))),
     ];
     for (kind, most, make) in kinds {
-        let before = world.asked("tokenreviews").len();
+        let before = world.requests("tokenreviews").len();
         let series = Arc::new(Series::default());
         let mut workloads = JoinSet::new();
         workloads.spawn(ask_for_certificates(series.clone(), good.to_owned(), csr.clone()));
         let from = Instant::now();
         let mut attack = Box::pin(Attack::start(move || ask_with_tokens(make, DURING)).end());
         let mut most_files = files;
-        let said = loop {
+        let outcome = loop {
             tokio::select! {
-                said = &mut attack => break said?,
+                outcome = &mut attack => break outcome?,
                 () = sleep(Duration::from_millis(50)) => most_files = most_files.max(usage(world.navarch.pid())?.files),
             }
         };
         let to = Instant::now();
         ensure!(series.settled(to, to + Duration::from_secs(20)).await, "{kind}: workloads have no answer");
         let met = series.between(from, to);
-        let reviews = world.asked("tokenreviews").len() - before;
+        let reviews = world.requests("tokenreviews").len() - before;
         println!(
-            "A3, {kind}: {said}; {reviews} token reviews; {files} files before, {most_files} at the most; a certificate: p99 of {} is {:?}, {} failed",
+            "A3, {kind}: {outcome}; {reviews} token reviews; {files} files before, {most_files} at the most; a certificate: p99 of {} is {:?}, {} failed",
             met.count,
             met.p99,
             met.failed.len()
@@ -174,11 +174,11 @@ async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> R
 }
 
 /// Asks for a certificate four times a second, each time as another workload.
-async fn ask_for_certificates(asked: Arc<Series>, token: String, csr: String) {
+async fn ask_for_certificates(series: Arc<Series>, token: String, csr: String) {
     let mut ticks = interval(Duration::from_millis(250));
     for number in 0_usize.. {
         ticks.tick().await;
-        let question = asked.ask();
+        let question = series.ask();
         let answer = timeout(Duration::from_secs(10), certificate(client(4, number), &token, csr.clone())).await;
         question.end(answer.unwrap_or_else(|_| Err(anyhow::anyhow!("no certificate in 10 s"))));
     }
@@ -192,22 +192,22 @@ async fn ask_with_tokens(make: Box<dyn Fn(usize) -> String + Send + Sync>, time:
     for attacker in 0..40 {
         let make = make.clone();
         attackers.spawn(async move {
-            let mut asked = 0_usize;
+            let mut sent = 0_usize;
             let attack = async {
                 loop {
-                    let number = attacker * 1_000_000 + asked;
-                    asked += 5;
+                    let number = attacker * 1_000_000 + sent;
+                    sent += 5;
                     drop(ask_once(&**make, number).await);
                 }
             };
             let ended: Result<(), _> = timeout_at(end, attack).await;
             ended.unwrap_err();
-            asked
+            sent
         });
     }
-    let asked: usize = attackers.join_all().await.into_iter().sum();
-    ensure!(asked > 200, "only {asked} were asked");
-    Ok(format!("{asked} tokens"))
+    let sent: usize = attackers.join_all().await.into_iter().sum();
+    ensure!(sent > 200, "only {sent} were asked");
+    Ok(format!("{sent} tokens"))
 }
 
 /// Four calls of the CA on one connection at once, and one of a debug page.
@@ -254,8 +254,8 @@ async fn entries_are_not_looked_for(world: &World) -> Result<()> {
     });
     world.cluster.apply(&entry.to_string())?;
     let token = world.token("evil").await?;
-    let asked = || [world.asked("workloadentries"), world.asked("workloadgroups")].concat();
-    let before = asked();
+    let requests = || [world.requests("workloadentries"), world.requests("workloadgroups")].concat();
+    let before = requests();
     let paths = ["?limit=0", "?watch=true", "../../bank/workloadentries/x", "a/b", "a%2fb", "..", "A", "x?y", "there#"];
     for (tls, token) in [(false, None), (true, Some(token.as_str()))] {
         for path in paths {
@@ -264,13 +264,13 @@ async fn entries_are_not_looked_for(world: &World) -> Result<()> {
             }
         }
     }
-    let after = asked();
+    let after = requests();
     ensure!(after == before, "the API server was asked: {:?}", &after[before.len()..]);
     // In plain text nobody has an identity: nobody is told what there is, and the API server is not asked.
     let there = answer(false, None, &[("WORKLOAD_ENTRY", "there")]).await?;
     let absent = answer(false, None, &[("WORKLOAD_ENTRY", "absent")]).await?;
     ensure!(there.replace("there", "absent") == absent, "{there} is not {absent}");
-    let after = asked();
+    let after = requests();
     ensure!(after == before, "the API server was asked: {:?}", &after[before.len()..]);
     Ok(())
 }

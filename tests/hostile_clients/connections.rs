@@ -28,7 +28,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let [opened, refused, closed] =
             [&self.opened, &self.refused, &self.closed].map(|count| count.load(Ordering::SeqCst));
         format!("{opened} opened, {refused} refused, {closed} closed by the server")
@@ -59,7 +59,7 @@ where
     attackers.join_all().await;
     let opened = tally.opened.load(Ordering::SeqCst);
     ensure!(opened >= count, "only {opened} of {count} were opened");
-    Ok(tally.told())
+    Ok(tally.summary())
 }
 
 /// A2: 600 HTTP/2 connections to the webhook port that do nothing but answer pings; it takes some time to open them.

@@ -54,8 +54,8 @@ async fn full_disk() -> Result<()> {
     let full = fill(&ballast)?;
     let csr = CertificateParams::default().serialize_request(&KeyPair::generate()?)?.pem()?;
     let token = plane.issuer.token(json!({}));
-    let (good, said) = ca(&plane, &["rotate"])?;
-    ensure!(!good && said.contains("No space left on device"), "a root that cannot be kept is not begun: {said}");
+    let (good, output) = ca(&plane, &["rotate"])?;
+    ensure!(!good && output.contains("No space left on device"), "a root that cannot be kept is not begun: {output}");
     certificate(client(4, 1), &token, csr.clone()).await.context("certificates go on")?;
     ensure!(plane.navarch.is_ready().await, "it is ready still");
     ensure!((file("ca-cert.pem"), file("ca-key.pem")) == (root.clone(), key), "what was kept is as it was");
@@ -63,8 +63,8 @@ async fn full_disk() -> Result<()> {
     drop(full);
     std::fs::remove_file(&ballast)?;
     let begun = Instant::now();
-    let (good, said) = ca(&plane, &["rotate"])?;
-    ensure!(good, "there is room: {said}");
+    let (good, output) = ca(&plane, &["rotate"])?;
+    ensure!(good, "there is room: {output}");
     let rotated = until("another root signs", async || file("ca-cert.pem") != root).await;
     println!(
         "chaos: disk full: rotation refused, certificates went on; another root signs {rotated:?} after there is room"

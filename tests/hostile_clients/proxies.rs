@@ -70,7 +70,7 @@ impl Marker {
     /// A proxy has seen a version, and so all changes up to it.
     fn seen(&self, proxy: usize, number: u32) {
         let mut pending = self.pending[proxy].lock();
-        while pending.front().is_some_and(|(asked, _)| *asked <= number) {
+        while pending.front().is_some_and(|(requested, _)| *requested <= number) {
             let (_, question) = pending.pop_front().unwrap();
             question.answered();
         }

@@ -33,10 +33,10 @@ impl Series {
     /// A question that is asked now.
     pub(crate) fn ask(self: &Arc<Self>) -> Question {
         let begun = Instant::now();
-        let mut asked = self.0.lock();
-        let number = asked.count;
-        asked.count += 1;
-        asked.open.insert(number, begun);
+        let mut questions = self.0.lock();
+        let number = questions.count;
+        questions.count += 1;
+        questions.open.insert(number, begun);
         Question { series: self.clone(), number, begun, answered: Err("not answered".to_owned()) }
     }
 
@@ -58,16 +58,16 @@ impl Series {
 
     /// What was asked between two moments.
     pub(crate) fn between(&self, from: Instant, to: Instant) -> Summary {
-        let asked = self.0.lock();
+        let questions = self.0.lock();
         let mut summary = Summary::default();
         let mut taken = Vec::new();
-        for (_, outcome) in asked.ended.iter().filter(|(begun, _)| (from..to).contains(begun)) {
+        for (_, outcome) in questions.ended.iter().filter(|(begun, _)| (from..to).contains(begun)) {
             match outcome {
                 Ok(time) => taken.push(*time),
                 Err(why) => summary.failed.push(why.clone()),
             }
         }
-        let open = asked.open.values().filter(|begun| (from..to).contains(begun)).count();
+        let open = questions.open.values().filter(|begun| (from..to).contains(begun)).count();
         summary.failed.extend((0..open).map(|_| "not answered long after".to_owned()));
         taken.sort_unstable();
         summary.count = taken.len();
@@ -100,9 +100,9 @@ impl Question {
 
 impl Drop for Question {
     fn drop(&mut self) {
-        let mut asked = self.series.0.lock();
-        asked.open.remove(&self.number);
+        let mut questions = self.series.0.lock();
+        questions.open.remove(&self.number);
         let answered = std::mem::replace(&mut self.answered, Ok(()));
-        asked.ended.push((self.begun, answered.map(|()| self.begun.elapsed())));
+        questions.ended.push((self.begun, answered.map(|()| self.begun.elapsed())));
     }
 }

@@ -26,14 +26,14 @@ fn subscription(names: Vec<String>, without: Vec<String>) -> Bytes {
 /// A1: one message of 50,000 names of one hash in plain text, and one of 20,000 from a workload with a token.
 pub(crate) async fn one_hash(token: String, time: Duration) -> Result<String> {
     let end = Instant::now() + time;
-    let mut said = Vec::new();
+    let mut outcomes = Vec::new();
     let mut open = Vec::new();
     for (count, token) in [(50_000, None), (20_000, Some(token.as_str()))] {
         let mut connection = Connection::to_xds(client(66, 1), token.is_some()).await?;
         let mut call = connection.call(DELTA, token).await?;
         let sent = call.send(subscription(collisions::names(count), Vec::new())).await;
         let answer = async { sent.and(call.message().await) };
-        said.push(match timeout(Duration::from_secs(1), answer).await {
+        outcomes.push(match timeout(Duration::from_secs(1), answer).await {
             Err(_) => "no answer for a second".to_owned(),
             Ok(Ok(())) => "answered".to_owned(),
             Ok(Err(error)) => format!("refused: {error:#}"),
@@ -41,7 +41,7 @@ pub(crate) async fn one_hash(token: String, time: Duration) -> Result<String> {
         open.push((connection, call));
     }
     sleep_until(end).await;
-    Ok(format!("plain: {}; token: {}", said[0], said[1]))
+    Ok(format!("plain: {}; token: {}", outcomes[0], outcomes[1]))
 }
 
 /// Changes between two sets of names as fast as they are answered; counts that.
@@ -88,11 +88,11 @@ pub(crate) async fn long_versions(time: Duration) -> Result<String> {
         });
         let mut connection = Connection::to_xds(client(66, 3), false).await?;
         let mut call = connection.call(DELTA, None).await?;
-        let said = async {
+        let exchange = async {
             call.send(hello).await?;
             call.message().await
         };
-        *if said.await.is_ok() { &mut answered } else { &mut refused } += 1;
+        *if exchange.await.is_ok() { &mut answered } else { &mut refused } += 1;
     }
     sleep_until(end).await;
     ensure!(answered + refused == 200, "not all were tried");

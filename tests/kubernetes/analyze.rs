@@ -110,20 +110,21 @@ async fn a_cluster_is_analyzed_with_files_over_it_and_with_the_clusters_beside_i
         Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
     };
     ensure!(code(&["-n", "shop"])?.0 == Some(79), "{:?}", code(&["-n", "shop"])?);
-    let (status, said) = code(&["-n", "istio-system"])?;
+    let (status, stderr) = code(&["-n", "istio-system"])?;
     ensure!(
-        (status, said.contains("No validation issues found when analyzing namespace: istio-system")) == (Some(0), true),
-        "{said}"
+        (status, stderr.contains("No validation issues found when analyzing namespace: istio-system"))
+            == (Some(0), true),
+        "{stderr}"
     );
-    let (status, said) = code(&["-n", "nowhere"])?;
-    ensure!((status, said.contains("namespace \"nowhere\" not found")) == (Some(1), true), "{said}");
+    let (status, stderr) = code(&["-n", "nowhere"])?;
+    ensure!((status, stderr.contains("namespace \"nowhere\" not found")) == (Some(1), true), "{stderr}");
 
     // What may not be read is said, and what needs it is left out.
     let reader = with_few_rights(primary, &writer).await?;
     let output = analyze(&reader, &["-n", "istio-system"])?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1), "{output:?}");
-    ensure!(said.contains("failed to read secrets") && said.contains("gateway.SecretAnalyzer"), "{said}");
+    ensure!(stderr.contains("failed to read secrets") && stderr.contains("gateway.SecretAnalyzer"), "{stderr}");
     let output = analyze(&reader, &["-n", "shop", "--analyzer", "virtualservice.GatewayAnalyzer"])?;
     ensure!(output.status.code() == Some(79), "what it needs may be read: {output:?}");
 
@@ -144,10 +145,10 @@ async fn by_tag(writer: &Writer, kubeconfig: &Path) -> Result<()> {
         "spec": {"ports": [{"name": "grpc-xds", "port": 15010}]},
     });
     writer.put(&tag).await?;
-    for asked in ["canary", "analyzed"] {
+    for revision in ["canary", "analyzed"] {
         for origin in [tagged, other] {
-            let found = codes(kubeconfig, origin, &["--revision", asked])?;
-            ensure!(found.len() == 3, "{asked}: {origin}: {found:?}");
+            let found = codes(kubeconfig, origin, &["--revision", revision])?;
+            ensure!(found.len() == 3, "{revision}: {origin}: {found:?}");
         }
     }
     ensure!(codes(kubeconfig, tagged, &[])?.is_empty(), "it is none of the default revision's");

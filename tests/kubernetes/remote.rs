@@ -40,7 +40,7 @@ struct Proxy {
     /// The addresses that it was told of.
     addresses: BTreeSet<String>,
     /// All that it was told, in order.
-    told: Vec<BTreeSet<String>>,
+    received: Vec<BTreeSet<String>>,
 }
 
 impl Proxy {
@@ -60,7 +60,7 @@ impl Proxy {
         };
         requests.send(ask).await?;
         let responses = client.delta_aggregated_resources(ReceiverStream::new(outgoing)).await?.into_inner();
-        Ok(Self { requests, responses, addresses: BTreeSet::new(), told: Vec::new() })
+        Ok(Self { requests, responses, addresses: BTreeSet::new(), received: Vec::new() })
     }
 
     /// Waits until it was told of these addresses alone.
@@ -77,8 +77,8 @@ impl Proxy {
 
     /// Fails where it was without an address since this was asked last.
     fn never_without(&mut self, address: &str) -> Result<()> {
-        for told in self.told.drain(..) {
-            ensure!(told.contains(address), "{address} is not in {told:?}");
+        for received in self.received.drain(..) {
+            ensure!(received.contains(address), "{address} is not in {received:?}");
         }
         Ok(())
     }
@@ -90,7 +90,7 @@ impl Proxy {
             let assignment = ClusterLoadAssignment::decode(body.value.as_slice())?;
             let endpoints = assignment.endpoints.into_iter().flat_map(|group| group.lb_endpoints);
             self.addresses = endpoints.filter_map(|endpoint| address_of(endpoint.host_identifier?)).collect();
-            self.told.push(self.addresses.clone());
+            self.received.push(self.addresses.clone());
         }
         let ack =
             DeltaDiscoveryRequest { type_url: response.type_url, response_nonce: response.nonce, ..Default::default() };
@@ -144,9 +144,9 @@ fn secret(kubeconfig: &str) -> Value {
 /// Waits until a page says something.
 async fn says(navarch: &Navarch, page: &str, text: &str) {
     until_some(&format!("{page} says {text:?}"), async || {
-        let said = if page == "metrics" { navarch.metrics().await } else { navarch.page(page).await };
-        let said = said.unwrap_or_else(|error| format!("{error:#}"));
-        if said.contains(text) { Ok(()) } else { Err(Verbatim(said)) }
+        let response = if page == "metrics" { navarch.metrics().await } else { navarch.page(page).await };
+        let response = response.unwrap_or_else(|error| format!("{error:#}"));
+        if response.contains(text) { Ok(()) } else { Err(Verbatim(response)) }
     })
     .await;
 }
@@ -177,7 +177,7 @@ async fn rotate(
     proxy: &mut Proxy,
     kubeconfig: &str,
 ) -> Result<()> {
-    proxy.told.clear();
+    proxy.received.clear();
     // With credentials that do not hold, those before them go on serving.
     let config: Value = serde_json::from_str(kubeconfig)?;
     let mut wrong = config.clone();

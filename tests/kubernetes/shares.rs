@@ -18,7 +18,7 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
     let gateway = edge::start_gateway(navarch.xds).await?;
     edge::expect("a", 201).await;
     let path = "/apis/networking.istio.io/v1/namespaces/edge/virtualservices/a";
-    let is_told = async |name: &str, share: &str| {
+    let is_reported = async |name: &str, share: &str| {
         let path = format!("/apis/networking.istio.io/v1/namespaces/edge/virtualservices/{name}");
         let object = edge.writer.get(&path).await.unwrap_or_default();
         let generation = &object["metadata"]["generation"];
@@ -28,7 +28,7 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
             found["message"] == format!("{share} proxies up to date.") && found["observedGeneration"] == *generation
         })
     };
-    let says = async |share: &str| is_told("a", share).await;
+    let says = async |share: &str| is_reported("a", share).await;
     let took = edge::eventually("the gateway has taken it", async || says("1/1").await).await;
     println!("status: written {took:?} after the gateway had it");
     // The proxies of all replicas count; those of one that ends do not.
@@ -66,7 +66,7 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
     ensure!(object["status"]["conditions"][1]["type"] == "Theirs", "{object}");
     // Once all is right nothing is written any more: not with what is written of another object later, either.
     edge.answer("b", 203).await?;
-    edge::eventually("the gateway has taken another", async || is_told("b", "1/1").await).await;
+    edge::eventually("the gateway has taken another", async || is_reported("b", "1/1").await).await;
     let later = edge.writer.get(path).await?;
     ensure!(later["metadata"]["resourceVersion"] == object["metadata"]["resourceVersion"], "{later}");
     edge::nothing_refused(&gateway).await?;

@@ -59,7 +59,7 @@ pub(crate) async fn drive_at(
     page: SocketAddr,
     output: &(dyn Fn() -> String + Sync),
 ) {
-    let said_there = output;
+    let server_output = output;
     // Where pictures go: a folder that is asked for by name, to look at them, or one that goes with the test.
     let pictures = std::env::var_os("NAVARCH_PICTURES").map_or_else(|| folder.join("pictures"), Into::into);
     std::fs::create_dir_all(&pictures).unwrap();
@@ -72,7 +72,7 @@ pub(crate) async fn drive_at(
         Command::new("timeout").args(["-k", "5", TIMEOUT, "node"]).arg(drive).arg(scene.to_string()).output()
     });
     let output = tokio::time::timeout(Duration::from_secs(300), run).await.unwrap().unwrap().unwrap();
-    let (said, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}\n{log}\n{}", said_there());
-    assert!(said.contains("all views work"), "{said}");
+    let (stdout, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stdout}\n{log}\n{}", server_output());
+    assert!(stdout.contains("all views work"), "{stdout}");
 }

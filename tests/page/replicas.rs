@@ -34,7 +34,7 @@ impl Replicas {
         let replicas = [first, second];
         let all = Self { folder, replicas, _sidecars: sidecars, dashboard, own, _other: other };
         until("both have taken what they were sent", async || {
-            let listed = all.asked("/debug/view/proxies").await;
+            let listed = all.get_json("/debug/view/proxies").await;
             listed["counts"]["synced"] == 2
         })
         .await;
@@ -42,7 +42,7 @@ impl Replicas {
     }
 
     /// What a page of the dashboard says.
-    async fn asked(&self, path: &str) -> Value {
+    async fn get_json(&self, path: &str) -> Value {
         let reply = get(self.own, "localhost", path, &[]).await.unwrap();
         serde_json::from_str(&reply.body).unwrap_or_else(|_| panic!("{path}: {} {}", reply.status, reply.body))
     }
@@ -52,32 +52,32 @@ impl Replicas {
 async fn the_proxies_of_all_replicas_are_one_list() {
     let Replicas { folder: _folder, replicas: [first, second], _sidecars, dashboard: _dashboard, own, _other } =
         Replicas::start().await;
-    let asked = async |path: &str| {
+    let get_json = async |path: &str| {
         let reply = get(own, "localhost", path, &[]).await.unwrap();
         assert_eq!(reply.status, 200, "{path}: {}", reply.body);
         serde_json::from_str::<Value>(&reply.body).unwrap()
     };
     let (here, there) = (first.monitoring.to_string(), second.monitoring.to_string());
     let both = [("web-0.bookshop".to_owned(), here.clone()), ("web-1.bookshop".to_owned(), there.clone())];
-    let listed = asked("/debug/view/proxies").await;
+    let listed = get_json("/debug/view/proxies").await;
     assert_eq!(rows(&listed), both, "{listed}");
     assert_eq!(
         (&listed["total"], &listed["counts"]["all"], &listed["kinds"]["sidecar"]),
         (&2.into(), &2.into(), &2.into())
     );
     // Filters, states and places hold for all.
-    assert_eq!(rows(&asked("/debug/view/proxies?filter=web-1").await), both[1..]);
-    assert_eq!(rows(&asked("/debug/view/proxies?offset=1&limit=1").await), both[1..]);
-    assert_eq!(rows(&asked("/debug/view/proxies?state=refused").await), []);
+    assert_eq!(rows(&get_json("/debug/view/proxies?filter=web-1").await), both[1..]);
+    assert_eq!(rows(&get_json("/debug/view/proxies?offset=1&limit=1").await), both[1..]);
+    assert_eq!(rows(&get_json("/debug/view/proxies?state=refused").await), []);
     // A request about one proxy is answered by the replica that it is connected to.
     for pod in ["web-0.bookshop", "web-1.bookshop"] {
-        let why = asked(&format!("/debug/why/push?proxy={pod}")).await;
+        let why = get_json(&format!("/debug/why/push?proxy={pod}")).await;
         assert!(why["proxy"].as_str().is_some_and(|name| name.starts_with(pod)), "{why}");
     }
     assert_eq!(get(own, "localhost", "/debug/why/push?proxy=no.body", &[]).await.unwrap().status, 404);
     // A replica that gives no answer is named, and the others are listed.
     second.stop().await.unwrap();
-    let listed = asked("/debug/view/proxies").await;
+    let listed = get_json("/debug/view/proxies").await;
     assert_eq!(rows(&listed), both[..1], "{listed}");
     assert_eq!(listed["replicas"][0], serde_json::json!({ "name": here, "proxies": 1 }));
     assert!(listed["replicas"][1]["name"] == there && listed["replicas"][1]["error"].is_string(), "{listed}");

@@ -46,24 +46,24 @@ async fn responses_for_the_page_have_a_limited_number_of_rows() {
         .collect();
     std::fs::write(folder.path().join("mesh/many.yaml"), many).unwrap();
     let monitoring = navarch.monitoring;
-    let asked = |path: &'static str| async move {
+    let get_json = |path: &'static str| async move {
         let reply = get(monitoring, "localhost", path, &[]).await.unwrap();
         serde_json::from_str::<serde_json::Value>(&reply.body).unwrap_or_else(|_| panic!("{path}: {}", reply.body))
     };
     let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
     let all = loop {
-        let all = asked("/debug/view/mesh?namespace=many&limit=100000").await;
+        let all = get_json("/debug/view/mesh?namespace=many&limit=100000").await;
         if all["total"] == 450 {
             break all;
         }
         assert!(std::time::Instant::now() < end, "{all}");
     };
     assert_eq!(all["rows"].as_array().unwrap().len(), 200);
-    let last = asked("/debug/view/mesh?namespace=many&offset=440").await;
+    let last = get_json("/debug/view/mesh?namespace=many&offset=440").await;
     assert_eq!(last["rows"].as_array().unwrap().len(), 10);
-    let filtered = asked("/debug/view/mesh?namespace=many&filter=s44").await;
+    let filtered = get_json("/debug/view/mesh?namespace=many&filter=s44").await;
     assert_eq!(filtered["total"], 11, "{filtered}");
-    let mesh = asked("/debug/view/mesh").await;
+    let mesh = get_json("/debug/view/mesh").await;
     let of = |name: &str| {
         let all = mesh["namespaces"].as_array().unwrap();
         all.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("{name} in {mesh}")).clone()
@@ -71,7 +71,7 @@ async fn responses_for_the_page_have_a_limited_number_of_rows() {
     assert_eq!((&of("many")["services"], &of("many")["open"]), (&450.into(), &450.into()));
     assert_eq!(of("billing")["mtls"]["strict"], 1, "{mesh}");
     // A filter leaves the arrows that lead to what it finds, or away from it.
-    let one = asked("/debug/view/mesh?filter=billing").await;
+    let one = get_json("/debug/view/mesh?filter=billing").await;
     let arrows = one["arrows"].as_array().unwrap();
     assert!(one["namespaces"].as_array().unwrap().len() == 1 && !arrows.is_empty(), "{one}");
     assert!(arrows.iter().all(|arrow| arrow["from"] == "billing" || arrow["to"] == "billing"), "{one}");
@@ -82,8 +82,8 @@ async fn the_dashboard_forwards_only_reads_with_its_token() {
     let (_folder, navarch) = start().await;
     let logs = tempfile::tempdir().unwrap();
     let (dashboard, own) = dashboard(&[&navarch], logs.path()).await;
-    let said = dashboard.output();
-    assert!(said.contains(&format!("http://{own}/ shows the mesh of {}", navarch.monitoring)), "{said}");
+    let output = dashboard.output();
+    assert!(output.contains(&format!("http://{own}/ shows the mesh of {}", navarch.monitoring)), "{output}");
     let page = get(own, "localhost", "/", &[]).await.unwrap();
     assert!(page.status == 200 && page.headers.contains_key("content-security-policy"), "{page:?}");
     let tag = page.headers["etag"].to_str().unwrap();

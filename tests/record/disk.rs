@@ -30,14 +30,14 @@ async fn the_recording_stays_within_its_size_and_remains_replayable() {
     let all = segments(record.path());
     let first = all[0].file_name().unwrap().to_string_lossy().into_owned();
     assert!(all.len() >= 2 && first != "record-0000000001.jsonl", "{all:?}");
-    let (told, code) = replayed(record.path());
-    assert_eq!((code, &told["same"]), (0, &true.into()), "{}", told["broken"]);
-    assert!(told["steps"][0]["what"]["begun"]["proxies"] == 2, "{}", told["steps"][0]);
+    let (replay, code) = replayed(record.path());
+    assert_eq!((code, &replay["same"]), (0, &true.into()), "{}", replay["broken"]);
+    assert!(replay["steps"][0]["what"]["begun"]["proxies"] == 2, "{}", replay["steps"][0]);
     // Another run goes on in the same ring.
     let navarch = start(folder.path(), record.path(), &["--record-max-size=1Mi"]).await;
     assert!(navarch.stop().await.unwrap());
-    let (told, code) = replayed(record.path());
-    let runs = told["steps"].as_array().unwrap().iter().filter(|step| !step["what"]["begun"].is_null()).count();
+    let (replay, code) = replayed(record.path());
+    let runs = replay["steps"].as_array().unwrap().iter().filter(|step| !step["what"]["begun"].is_null()).count();
     assert_eq!((code, runs), (0, 2));
 }
 

@@ -7,7 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use tempfile::TempDir;
 
 use crate::proxy::Manner;
-use crate::{bookshop, edit, replayed, says, segments, sidecars, start, text, told};
+use crate::{bookshop, command_output, edit, replayed, says, segments, sidecars, start, text};
 
 /// A Secret with a certificate, its key and a password, as kubectl leaves one, and a Gateway that shows the certificate. Gives what
 /// must not be seen.
@@ -72,7 +72,7 @@ async fn a_mesh_of_a_directory_is_played_as_it_was() {
     let (all, code) = replayed(record.path());
     assert_eq!((code, &all["same"]), (0, &true.into()), "{all:#}");
     assert!(all["pushes"].as_u64().unwrap() > 15, "{}", all["pushes"]);
-    let (words, code) = told(&["replay", record.path().to_str().unwrap()]);
+    let (words, code) = command_output(&["replay", record.path().to_str().unwrap()]);
     assert_eq!(code, 0, "{words}");
     for wanted in [
         "VirtualService bookshop/reviews",
@@ -90,12 +90,12 @@ async fn a_mesh_of_a_directory_is_played_as_it_was() {
     }
     // Only what was done until then.
     let at = all["steps"][3]["at"].as_str().unwrap();
-    let (some, code) = told(&["replay", record.path().to_str().unwrap(), "--until", at]);
+    let (some, code) = command_output(&["replay", record.path().to_str().unwrap(), "--until", at]);
     assert!(code == 0 && some.len() < words.len() / 2 && !some.contains("gone"), "{some}");
     // The bundle holds the record as it is.
     let bundle = record.path().join("bundle.tar.gz");
     let arguments = ["support-bundle", "--address", "127.0.0.1:1", "--file", bundle.to_str().unwrap(), "--record"];
-    let (words, code) = told(&[&arguments[..], &[record.path().to_str().unwrap()]].concat());
+    let (words, code) = command_output(&[&arguments[..], &[record.path().to_str().unwrap()]].concat());
     assert_eq!(code, 1, "no control plane: {words}");
     assert!(
         words.contains("record/record-0000000001.jsonl") && words.contains("missing: 127.0.0.1:1/version"),
@@ -113,7 +113,7 @@ async fn a_corrupt_recording_is_reported_with_its_position() {
     let (record, _) = recorded().await;
     let [file] = segments(record.path()).try_into().unwrap();
     let whole = std::fs::read_to_string(&file).unwrap();
-    let replay = || told(&["replay", record.path().to_str().unwrap()]);
+    let replay = || command_output(&["replay", record.path().to_str().unwrap()]);
     // Another weight than was in force.
     let edited = whole.replacen("\"weight\":60", "\"weight\":61", 1);
     assert_ne!(edited, whole);
@@ -133,7 +133,7 @@ async fn a_corrupt_recording_is_reported_with_its_position() {
     let place = format!("record-0000000001.jsonl at byte {middle}: ");
     assert!(code == 1 && words.contains(&place) && words.contains("is skipped"), "{code} {words}");
     let empty = tempfile::tempdir().unwrap();
-    let (words, code) = told(&["replay", empty.path().to_str().unwrap()]);
+    let (words, code) = command_output(&["replay", empty.path().to_str().unwrap()]);
     assert!(code == 1 && words.contains("no recording in"), "{code} {words}");
 }
 
@@ -145,7 +145,7 @@ async fn a_support_bundle_contains_the_debug_pages_of_a_running_control_plane() 
     let bundle = record.path().join("bundle.tar.gz");
     let address = navarch.monitoring.to_string();
     let path = bundle.to_str().unwrap().to_owned();
-    let packed = move || told(&["support-bundle", "--address", &address, "--file", &path]);
+    let packed = move || command_output(&["support-bundle", "--address", &address, "--file", &path]);
     let (words, code) = tokio::task::spawn_blocking(packed).await.unwrap();
     assert_eq!(code, 0, "{words}");
     let listed = std::process::Command::new("tar").arg("xzOf").arg(&bundle).output().unwrap();

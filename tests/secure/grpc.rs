@@ -202,8 +202,8 @@ async fn call(agent: &Agent, programs: &Path, secure: bool) -> Result<String, St
     let output = tokio::process::Command::new(program).args(args).kill_on_drop(true).output();
     let output = tokio::time::timeout(TIMEOUT, output).await.map_err(|_| "the client does not end".to_owned())?;
     let output = output.map_err(|error| error.to_string())?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() { Ok(said) } else { Err(said) }
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(stderr) } else { Err(stderr) }
 }
 
 /// Calls until the outcome is as it shall be: what was changed a moment ago takes a while to be known everywhere.
@@ -279,7 +279,7 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
     };
     server.write_mesh(&only("somebody"))?;
     until((&agent, &v1), &programs, true, "who may not call is refused", |outcome| {
-        outcome.as_ref().is_err_and(|said| said.contains("PermissionDenied"))
+        outcome.as_ref().is_err_and(|error| error.contains("PermissionDenied"))
     })
     .await;
     server.write_mesh(&only("client"))?;

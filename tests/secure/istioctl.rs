@@ -48,14 +48,14 @@ async fn istioctl_itself_sees_no_difference() -> Result<()> {
         wanted(rows.unwrap_or_else(|error| format!("{error:#}")), |rows| rows.contains("2 (CDS,LDS)"))
     })
     .await;
-    let said = tokio::task::block_in_place(|| -> Result<_> {
+    let outputs = tokio::task::block_in_place(|| -> Result<_> {
         let verbose = run(&program, server, folder, &["proxy-status", "-v", "1"])?;
         let version = run(&program, server, folder, &["x", "version"])?;
         let list = run(&program, server, folder, &["x", "internal-debug", "--list"])?;
         let syncz = run(&program, server, folder, &["x", "internal-debug", "syncz"])?;
         Ok([verbose, version, list, syncz])
     })?;
-    let [verbose, version, list, syncz] = said;
+    let [verbose, version, list, syncz] = outputs;
     let row = rows.lines().find(|line| line.starts_with("web-1.shop")).context("no row")?;
     let words: Vec<&str> = row.split_whitespace().collect();
     ensure!(words == ["web-1.shop", "Kubernetes", "istiod-1", "1.32.0", "2", "(CDS,LDS)"], "{rows}");

@@ -159,8 +159,8 @@ async fn istiod_reads_configuration_and_changes_from_navarch(istiod: (&Path, &Cl
     let read = all.iter().find(|object| object["kind"] == "VirtualService").context("a VirtualService")?;
     ensure!(read["spec"]["http"][0]["timeout"] == "3s", "{read}");
     ensure!(read["spec"]["http"][0]["route"][0]["destination"]["host"] == "b.example.com", "{read}");
-    let asked = subscribe(channel(istiod.plain)?, &Proof::Nothing, node("shop", "web"), CDS, &[]).await?;
-    ensure!(asked.iter().any(|cluster| cluster.name == "outbound|81||b.example.com"), "proxies of istiod get it");
+    let clusters = subscribe(channel(istiod.plain)?, &Proof::Nothing, node("shop", "web"), CDS, &[]).await?;
+    ensure!(clusters.iter().any(|cluster| cluster.name == "outbound|81||b.example.com"), "proxies of istiod get it");
 
     // What is edited, gone and new follows, also over a restart of the source.
     write(&[service("b", 82), service("c", 80)].concat())?;
@@ -206,12 +206,12 @@ async fn navarch_reads_configuration_from_istiod(istiod: (&Path, &Cluster), is_o
     let navarch = Navarch::start_with_args_at(Path::new(NAVARCH), &args, &[], Addresses::ANY).await?;
     let http = navarch.http;
     // istiod also tells of the Services of its cluster, which has one.
-    let told = async || {
+    let received = async || {
         let hosts = hosts(http).await.unwrap_or_default();
         hosts.into_iter().filter(|host| !host.contains(".svc.")).collect::<Vec<_>>()
     };
     let has = async |expected: &[&str]| {
-        until(&format!("Navarch has {expected:?}"), || async { told().await == expected }).await;
+        until(&format!("Navarch has {expected:?}"), || async { received().await == expected }).await;
     };
     has(&["a.example.com:80", "b.example.com:81"]).await;
     write(&[service("b", 82), service("c", 80)].concat())?;

@@ -136,11 +136,11 @@ async fn given(channel: Channel, proof: &Proof, kind: &str, names: &[&str]) -> V
     };
     let first = DeltaDiscoveryRequest { node: Some(node("shop", "web")), ..ask(kind, names) };
     // The stream stays open until it is read to its end.
-    let (asks, asked) = tokio::sync::mpsc::channel(2);
+    let (asks, receiver) = tokio::sync::mpsc::channel(2);
     for request in [first, ask(CLUSTERS, &["*"])] {
         asks.send(request).await.expect("there is room for both");
     }
-    let requests = client::signed(ReceiverStream::new(asked), proof);
+    let requests = client::signed(ReceiverStream::new(receiver), proof);
     let opened = AggregatedDiscoveryServiceClient::new(channel).delta_aggregated_resources(requests).await;
     let Ok(mut answers) = opened.map(tonic::Response::into_inner) else { return Vec::new() };
     let is_question = kind.starts_with("istio.io/debug") || kind == "istio.io/connections";
@@ -246,8 +246,8 @@ async fn cve_2022_24726_large_bodies_and_deep_expressions_are_harmless() -> Resu
     let (status, _) = review(&server, 7 << 20, b"{").await?;
     ensure!(status == 413, "a body of 7 MiB: {status}");
     let deep = "[".repeat(100_000);
-    let (_, said) = review(&server, deep.len(), deep.as_bytes()).await?;
-    ensure!(said.contains("could not decode body"), "{said}");
+    let (_, response) = review(&server, deep.len(), deep.as_bytes()).await?;
+    ensure!(response.contains("could not decode body"), "{response}");
     for (levels, unit) in
         [(1_500, ("(", ")")), (200_000, ("(", ")")), (200_000, ("(", "){1}")), (200_000, ("(?:", ")*"))]
     {
@@ -265,11 +265,11 @@ async fn cve_2022_24726_large_bodies_and_deep_expressions_are_harmless() -> Resu
         });
         for object in [&filter, &service] {
             let body = creation(object);
-            let (status, said) = review(&server, body.len(), &body).await.with_context(|| server.output())?;
+            let (status, response) = review(&server, body.len(), &body).await.with_context(|| server.output())?;
             ensure!(status == 200, "{levels} of {unit:?}: {status}");
             ensure!(
-                object["kind"] != "VirtualService" || said.contains("\"allowed\":false"),
-                "{levels} of {unit:?}: {said}"
+                object["kind"] != "VirtualService" || response.contains("\"allowed\":false"),
+                "{levels} of {unit:?}: {response}"
             );
         }
         // It may be there all the same, where no webhook looked.

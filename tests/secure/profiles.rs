@@ -177,8 +177,8 @@ async fn a_heap_profile_has_live_allocations_with_call_stacks() -> Result<()> {
 
     // The names of the addresses in it, as pprof asks for them.
     let known = heap.location.iter().find(|location| !location.line.is_empty()).context("no location has a name")?;
-    let asked = format!("{:#x}+0x10", known.address);
-    let answer = web::send_body("POST", http, "localhost", "/debug/pprof/symbol", &[], asked.into()).await?.body;
+    let requested = format!("{:#x}+0x10", known.address);
+    let answer = web::send_body("POST", http, "localhost", "/debug/pprof/symbol", &[], requested.into()).await?.body;
     let lines: Vec<&str> = answer.lines().collect();
     let name = text(&heap, heap.function[usize::try_from(known.line[0].function_id)? - 1].name);
     ensure!(lines == ["num_symbols: 1", &format!("{:#x} {name}", known.address)], "{answer}");

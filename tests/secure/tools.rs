@@ -108,16 +108,16 @@ impl Connected {
     /// Asks for routes and refuses what comes.
     pub(crate) async fn refuse(&mut self) -> Result<()> {
         const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
-        let asked = DiscoveryRequest {
+        let request = DiscoveryRequest {
             type_url: RDS.to_owned(),
             resource_names: vec!["80".to_owned()],
             ..DiscoveryRequest::default()
         };
-        self.requests.send(asked.clone()).await?;
+        self.requests.send(request.clone()).await?;
         let response_nonce = self.responses.message().await?.context("the stream ended")?.nonce;
         let error_detail =
             Some(navarch_proto::google::rpc::Status { code: 13, message: "no".to_owned(), ..Default::default() });
-        Ok(self.requests.send(DiscoveryRequest { response_nonce, error_detail, ..asked }).await?)
+        Ok(self.requests.send(DiscoveryRequest { response_nonce, error_detail, ..request }).await?)
     }
 
     /// Takes a response and acknowledges it.

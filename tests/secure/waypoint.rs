@@ -144,9 +144,9 @@ spec:
 async fn application(name: &'static str, address: &str) -> Result<()> {
     let listener = TcpListener::bind((address, INNER)).await.with_context(|| format!("{name} at {address}"))?;
     let app = Router::new().fallback(move |request: Request| {
-        let told = request.headers().get("x-forwarded-client-cert").and_then(|value| value.to_str().ok());
-        let told = told.unwrap_or("nobody").to_owned();
-        async move { format!("{name} for {told}") }
+        let client_cert = request.headers().get("x-forwarded-client-cert").and_then(|value| value.to_str().ok());
+        let client_cert = client_cert.unwrap_or("nobody").to_owned();
+        async move { format!("{name} for {client_cert}") }
     });
     tokio::spawn(async move { drop(axum::serve(listener, app).await) });
     Ok(())
@@ -196,9 +196,9 @@ async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Resul
     waypoint.wait_ready().await?;
     let (friend, stranger) = (workload(&server, "friend").await?, workload(&server, "stranger").await?);
 
-    let told = "URI=spiffe://cluster.local/ns/shop/sa/friend";
-    until(&friend, "GET", "", &["200 OK", "one for", told], &waypoint).await;
-    until(&friend, "GET", "x-version: two\r\n", &["200 OK", "two for", told], &waypoint).await;
+    let client_uri = "URI=spiffe://cluster.local/ns/shop/sa/friend";
+    until(&friend, "GET", "", &["200 OK", "one for", client_uri], &waypoint).await;
+    until(&friend, "GET", "x-version: two\r\n", &["200 OK", "two for", client_uri], &waypoint).await;
     let by_waypoint = |address: &str| Tunnel {
         identity: "spiffe://cluster.local/ns/shop/sa/way".to_owned(),
         authority: format!("{address}:{INNER}"),
@@ -242,11 +242,11 @@ async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Resul
 }
 
 /// Asks an Envoy without a tunnel until the answer holds both texts.
-async fn through(envoy: &Envoy, door: SocketAddr, name: &str, told: &str) {
-    until_some(&format!("{door} answers with {name:?} and {told:?}"), async || {
+async fn through(envoy: &Envoy, door: SocketAddr, name: &str, client_uri: &str) {
+    until_some(&format!("{door} answers with {name:?} and {client_uri:?}"), async || {
         let reply = client::get(door, HOST, "/", &[]).await;
         let has = |part: &str| reply.as_ref().is_ok_and(|reply| reply.status == 200 && reply.body.contains(part));
-        if has(name) && has(told) { Ok(()) } else { Err((reply, Verbatim(envoy.output()))) }
+        if has(name) && has(client_uri) { Ok(()) } else { Err((reply, Verbatim(envoy.output()))) }
     })
     .await;
 }

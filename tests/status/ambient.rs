@@ -71,11 +71,11 @@ pub(crate) async fn conditions_stand_beside_those_of_others_and_go(deployed: &De
         deployed.cluster.call("PATCH", &path, "application/merge-patch+json", &patch).await.unwrap();
     }
 
-    let (tell, told) = watch::channel(DesiredStatuses::new());
+    let (tell, desired) = watch::channel(DesiredStatuses::new());
     let stop = CancellationToken::new();
     let cluster = deployed.as_navarch().await;
     let (controllers, responsibility) = (Vec::new(), Responsibility::All);
-    let writer = ObjectStatuses { cluster, wanted: told, controllers, share: Share::Wanted, responsibility };
+    let writer = ObjectStatuses { cluster, wanted: desired, controllers, share: Share::Wanted, responsibility };
     let task = tokio::spawn(writer.run(stop.clone()));
     let both = |list: &[&str]| {
         let list: Vec<String> = list.iter().map(|text| (*text).to_owned()).collect();
@@ -111,7 +111,7 @@ pub(crate) async fn conditions_stand_beside_those_of_others_and_go(deployed: &De
 }
 
 /// What a control plane in ambient mode tells a Service that names a waypoint which is not there, and a policy for ztunnel.
-pub(crate) async fn are_told_by_the_leader(deployed: &Deployed) {
+pub(crate) async fn are_written_by_the_leader(deployed: &Deployed) {
     let service = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": { "name": "behind", "namespace": "default", "labels": { "istio.io/use-waypoint": "gone" } },
@@ -124,20 +124,20 @@ pub(crate) async fn are_told_by_the_leader(deployed: &Deployed) {
     });
     deployed.cluster.apply(&service.to_string()).unwrap();
     deployed.cluster.apply(&policy.to_string()).unwrap();
-    let told = vec![vec!["istio.io/WaypointBound=False".to_owned()], vec!["ZtunnelAccepted=True".to_owned()]];
+    let expected = vec![vec!["istio.io/WaypointBound=False".to_owned()], vec!["ZtunnelAccepted=True".to_owned()]];
     let own = async || {
         let mut all = conditions(deployed).await;
         // How far the policy has come is told, too.
         all.iter_mut().for_each(|list| list.retain(|one| !one.starts_with("Reconciled=")));
         all
     };
-    until("both are told", async || own().await == told).await;
+    until("both are told", async || own().await == expected).await;
     let service = deployed.get(PATHS[0].1).await;
     assert_eq!(service["status"]["conditions"][0]["reason"], "WaypointIsNotReady");
     let policy = deployed.get(PATHS[1].1).await;
     let conditions = policy["status"]["conditions"].as_array().unwrap();
-    let told = conditions.iter().find(|condition| condition["type"] == "ZtunnelAccepted").unwrap();
-    assert_eq!((&told["reason"], &told["observedGeneration"]), (&json!("UnsupportedValue"), &json!("1")));
+    let accepted = conditions.iter().find(|condition| condition["type"] == "ZtunnelAccepted").unwrap();
+    assert_eq!((&accepted["reason"], &accepted["observedGeneration"]), (&json!("UnsupportedValue"), &json!("1")));
     deployed.cluster.kubectl(&["label", "service", "behind", "-n", "default", "istio.io/use-waypoint-"], "").unwrap();
     until("what names no waypoint is told nothing", async || own().await[0].is_empty()).await;
     for kind in ["service", "authorizationpolicy"] {

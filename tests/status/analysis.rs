@@ -27,7 +27,7 @@ async fn get(deployed: &Deployed, name: &str) -> Value {
     deployed.get(&path).await
 }
 
-pub(crate) async fn is_told_and_taken_back(deployed: &Deployed) {
+pub(crate) async fn faults_are_written_and_removed(deployed: &Deployed) {
     let good = json!([{ "route": [{ "destination": { "host": "kubernetes.default.svc.cluster.local" } }] }]);
     put(deployed, "broken", &json!([{}]), "default");
     put(deployed, "good", &good, "default");
@@ -45,8 +45,8 @@ pub(crate) async fn is_told_and_taken_back(deployed: &Deployed) {
     };
     let stop = CancellationToken::new();
     let task = tokio::spawn(analysis.run(stop.clone()));
-    let told = async || get(deployed, "broken").await["status"]["validationMessages"].clone();
-    until("the fault is in the status", async || told().await[0]["type"]["code"] == "IST0106").await;
+    let messages = async || get(deployed, "broken").await["status"]["validationMessages"].clone();
+    until("the fault is in the status", async || messages().await[0]["type"]["code"] == "IST0106").await;
     let status = get(deployed, "broken").await["status"].clone();
     assert_eq!(status["observedGeneration"], "1");
     assert_eq!(status["validationMessages"][0]["level"], "ERROR");
@@ -56,16 +56,17 @@ pub(crate) async fn is_told_and_taken_back(deployed: &Deployed) {
     let path = "/apis/networking.istio.io/v1/namespaces/default/virtualservices/broken/status";
     deployed.cluster.call("PATCH", path, "application/merge-patch+json", &condition).await.unwrap();
     put(deployed, "broken", &good, "default");
-    until("a mended object has no faults", async || told().await == json!([])).await;
+    until("a mended object has no faults", async || messages().await == json!([])).await;
     let broken = get(deployed, "broken").await;
     assert_eq!(broken["status"]["conditions"][0]["type"], "Mine");
     assert_eq!(broken["status"]["observedGeneration"], "2");
     // Two rounds later, of which each writes of another object.
-    let told_later = async || get(deployed, "later").await["status"]["validationMessages"].clone();
+    let messages_of_later = async || get(deployed, "later").await["status"]["validationMessages"].clone();
     put(deployed, "later", &json!([{}]), "default");
-    until("the fault of another is in the status", async || told_later().await[0]["type"]["code"] == "IST0106").await;
+    until("the fault of another is in the status", async || messages_of_later().await[0]["type"]["code"] == "IST0106")
+        .await;
     put(deployed, "later", &good, "default");
-    until("it is mended, too", async || told_later().await == json!([])).await;
+    until("it is mended, too", async || messages_of_later().await == json!([])).await;
     assert_eq!(get(deployed, "broken").await["metadata"]["resourceVersion"], broken["metadata"]["resourceVersion"]);
     for untouched in ["good", "other"] {
         assert_eq!(get(deployed, untouched).await["status"], Value::Null);
@@ -81,9 +82,9 @@ async fn reports_follow_changes_of_other_objects(deployed: &Deployed) {
     let route = json!([{ "route": [{ "destination": { "host": "beside.default.svc.cluster.local" } }] }]);
     put(deployed, "beside", &route, "default");
     let codes = async || {
-        let told = get(deployed, "beside").await["status"]["validationMessages"].clone();
-        let told = told.as_array().cloned().unwrap_or_default();
-        told.iter().map(|message| message["type"]["code"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        let messages = get(deployed, "beside").await["status"]["validationMessages"].clone();
+        let messages = messages.as_array().cloned().unwrap_or_default();
+        messages.iter().map(|message| message["type"]["code"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     until("the service is missed", async || codes().await == ["IST0101"]).await;
     let service = json!({

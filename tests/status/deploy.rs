@@ -80,7 +80,7 @@ async fn all_is_applied_and_all_that_navarch_writes_it_may_write() {
     untaint::follows_the_pods_of_istio_cni(&deployed).await;
     roots::are_in_every_namespace_and_stay(&deployed).await;
     addresses::are_allocated_once_and_released(&deployed).await;
-    analysis::is_told_and_taken_back(&deployed).await;
+    analysis::faults_are_written_and_removed(&deployed).await;
     quarantine::a_quarantine_is_reported_by_a_condition_and_an_event(&deployed).await;
     unready::an_unready_control_plane_writes_an_event_of_its_pod(&deployed).await;
     rollouts::replicas_agree_and_forget_no_abort(&deployed).await;

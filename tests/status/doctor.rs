@@ -60,8 +60,8 @@ async fn a_doctor_names_the_rights_and_kinds_that_are_missing() {
     let wanted =
         format!("{who} may not create tokenreviews.authentication.k8s.io: proxies cannot authenticate with tokens");
     assert_eq!((level.as_str(), what), ("wrong", &wanted));
-    let said = deployed.cluster.kubectl(&["auth", "can-i", "list", "pods", "-A", &format!("--as={who}")], "");
-    assert!(said.is_err(), "what is to be typed says the same: {said:?}");
+    let verdict = deployed.cluster.kubectl(&["auth", "can-i", "list", "pods", "-A", &format!("--as={who}")], "");
+    assert!(verdict.is_err(), "what is to be typed says the same: {verdict:?}");
     until("the kind is missed", async || {
         let kinds = tokio::task::block_in_place(|| of("#kinds-and-their-versions"));
         kinds.iter().any(|[_, what, next, _]| {

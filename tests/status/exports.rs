@@ -93,6 +93,6 @@ async fn exports_are_made_for_services() {
         assert_eq!(export(namespace, name).await, Value::Null, "{namespace}/{name} stays where it is");
     }
     assert!(navarch.stop().await.unwrap(), "it ends when it is told to");
-    let refused = deployed.asked("serviceexports");
+    let refused = deployed.requests("serviceexports");
     assert!(refused.iter().any(|call| call.starts_with("\"create\"")), "{refused:?}");
 }

@@ -76,9 +76,9 @@ pub(crate) async fn is_written_next_to_that_of_other_controllers_and_repaired(de
     };
     patch(json!({ "parents": [theirs] })).await;
 
-    let (tell, told) = watch::channel(DesiredStatuses::new());
+    let (tell, desired) = watch::channel(DesiredStatuses::new());
     let stop = CancellationToken::new();
-    let task = writes(deployed, told, Responsibility::All, &stop).await;
+    let task = writes(deployed, desired, Responsibility::All, &stop).await;
     tell.send_replace(wanted("False"));
     let first = ["example.com/theirs=Unknown", "istio.io/gateway-controller=False"];
     until("ours stands beside theirs", async || entries(deployed).await == first).await;
@@ -120,9 +120,9 @@ async fn is_written_by_its_revision_alone(deployed: &Deployed) {
         let (cluster, namespace) = (deployed.as_navarch().await, NAMESPACE.to_owned());
         let follow = RevisionObjects { cluster, namespace, revision: revision.to_owned() };
         tasks.push(tokio::spawn(follow.run(tell_own, stop.clone())));
-        let (tell, told) = watch::channel(wanted(accepted));
+        let (tell, desired) = watch::channel(wanted(accepted));
         tells.push(tell);
-        tasks.push(writes(deployed, told, Responsibility::Revision(own), &stop).await);
+        tasks.push(writes(deployed, desired, Responsibility::Revision(own), &stop).await);
     }
     let says =
         async |accepted: &str| entries(deployed).await.contains(&format!("istio.io/gateway-controller={accepted}"));
@@ -130,7 +130,7 @@ async fn is_written_by_its_revision_alone(deployed: &Deployed) {
         deployed.cluster.kubectl(&["label", "--overwrite", "httproute", "r", "-n", "default", label], "").unwrap();
     };
     until("the default revision tells what names none", async || says("False").await).await;
-    let before = deployed.asked("/httproutes/r/status?").len();
+    let before = deployed.requests("/httproutes/r/status?").len();
     label("istio.io/rev=canary");
     until("its own revision tells it", async || says("Unknown").await).await;
     // A tag that nobody has, then moves.
@@ -148,7 +148,7 @@ async fn is_written_by_its_revision_alone(deployed: &Deployed) {
         tag(revision);
         until("the revision of its tag tells it", async || says(accepted).await).await;
     }
-    let writes = deployed.asked("/httproutes/r/status?").len() - before;
+    let writes = deployed.requests("/httproutes/r/status?").len() - before;
     assert!(writes <= 4, "{writes} writes, where three changed something and one may have come too late");
     stop.cancel();
     for task in tasks {

@@ -51,7 +51,7 @@ fn path(kind: &str, name: &str) -> String {
 
 /// The writes to the objects of a Gateway.
 fn writes(deployed: &Deployed, name: &str) -> usize {
-    let calls = deployed.asked(&format!("/namespaces/{SHOP}/"));
+    let calls = deployed.requests(&format!("/namespaces/{SHOP}/"));
     calls.iter().filter(|call| call.contains("patch") && call.contains(&format!("/{name}?"))).count()
 }
 
@@ -179,7 +179,7 @@ async fn follow(deployed: &Deployed) {
     assert!(settled > 3);
     // One may have been under way.
     assert!(writes(deployed, "web-istio") <= settled + 1);
-    let marked = deployed.asked("/status?").iter().filter(|call| call.contains("/gateways/")).count();
+    let marked = deployed.requests("/status?").iter().filter(|call| call.contains("/gateways/")).count();
     assert_eq!(marked, 1, "an API server that stores no annotation with a status is asked for that once");
 
     // The objects go with their Gateway.

@@ -66,7 +66,7 @@ async fn holder(deployed: &Deployed) -> Value {
 
 /// How often a control plane has looked at the lock.
 fn looks(deployed: &Deployed) -> usize {
-    deployed.asked(&format!("\"get\" /api/v1/namespaces/{NAMESPACE}/configmaps/{LOCK}")).len()
+    deployed.requests(&format!("\"get\" /api/v1/namespaces/{NAMESPACE}/configmaps/{LOCK}")).len()
 }
 
 /// Waits until its holder has renewed the lock twice: who waits for it looks as often as it renews it.
@@ -93,7 +93,7 @@ fn write(deployed: &Deployed, holder: &str, second: u32) {
 
 pub(crate) async fn wait_for_an_istiod_that_leads(deployed: &Deployed) {
     write(deployed, "istiod-0", 0);
-    let (_told, default_revision) = watch::channel(String::new());
+    let (_sender, default_revision) = watch::channel(String::new());
     let replica = Replica::start(deployed, "navarch-0", "default", default_revision).await;
     // It looks four times in the time for which a lock holds that is not renewed.
     for second in 1..=6 {
@@ -114,10 +114,10 @@ pub(crate) async fn wait_for_an_istiod_that_leads(deployed: &Deployed) {
 }
 
 pub(crate) async fn hand_over_and_are_preempted(deployed: &Deployed) {
-    let (told, default_revision) = watch::channel(String::new());
+    let (sender, default_revision) = watch::channel(String::new());
     let follow = DefaultRevision { cluster: deployed.as_navarch().await, namespace: NAMESPACE.to_owned() };
     let follower = CancellationToken::new();
-    let following = tokio::spawn(follow.run(told, follower.clone()));
+    let following = tokio::spawn(follow.run(sender, follower.clone()));
 
     let first = Replica::start(deployed, "first", "green", default_revision.clone()).await;
     until("the first leads", async || first.leads()).await;

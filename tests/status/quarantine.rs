@@ -31,13 +31,13 @@ async fn reporter(
     let name = ObjectRef { kind, name: NamespacedName::new("default", object) };
     let (message, warning) = (Arc::from("no such host"), Some(format!("{object}: no such host").into()));
     let report = ObjectReport { is_true: true, reason: "RefusedByProxies", message, warning };
-    let (told, reported) = watch::channel(Arc::new([(name, report)].into()));
+    let (sender, reported) = watch::channel(Arc::new([(name, report)].into()));
     let cluster = deployed.as_navarch().await;
     let stop = CancellationToken::new();
     let (identity, controller) = ("istiod-1".to_owned(), "istio.io/gateway-controller".to_owned());
     let condition = ReportedCondition::Quarantined;
     let task = tokio::spawn(ObjectReports { cluster, identity, controller, condition, reported }.run(stop.clone()));
-    (told, stop, task)
+    (sender, stop, task)
 }
 
 pub(crate) async fn a_quarantine_is_reported_by_a_condition_and_an_event(deployed: &Deployed) {
@@ -47,7 +47,7 @@ pub(crate) async fn a_quarantine_is_reported_by_a_condition_and_an_event(deploye
         "spec": { "hosts": ["a"], "http": [{ "route": [{ "destination": { "host": "a" } }] }] },
     });
     deployed.cluster.apply(&service.to_string()).unwrap();
-    let (told, stop, task) = reporter(deployed, Kind::VirtualService, "refused").await;
+    let (sender, stop, task) = reporter(deployed, Kind::VirtualService, "refused").await;
     let condition = async || deployed.get(PATH).await["status"]["conditions"][0].clone();
     until("the condition is there", async || condition().await["status"] == "True").await;
     let first = condition().await;
@@ -56,7 +56,7 @@ pub(crate) async fn a_quarantine_is_reported_by_a_condition_and_an_event(deploye
         note(deployed).await.as_str().is_some_and(|note| note.contains("no such host"))
     })
     .await;
-    told.send_replace(Arc::default());
+    sender.send_replace(Arc::default());
     until("the condition is taken back", async || condition().await["status"] == "False").await;
     stop.cancel();
     task.await.unwrap();
@@ -70,7 +70,7 @@ pub(crate) async fn a_quarantined_route_gets_its_condition_once_it_has_a_parent(
         "metadata": { "name": "early", "namespace": "default" }, "spec": {},
     });
     deployed.cluster.apply(&route.to_string()).unwrap();
-    let (_told, stop, task) = reporter(deployed, Kind::HttpRoute, "early").await;
+    let (_sender, stop, task) = reporter(deployed, Kind::HttpRoute, "early").await;
     let events = "/apis/events.k8s.io/v1/namespaces/default/events";
     let warnings = async || {
         let all = deployed.get(events).await["items"].as_array().cloned().unwrap_or_default();

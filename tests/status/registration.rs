@@ -182,8 +182,8 @@ async fn entry(deployed: &Deployed, name: &str) -> Value {
 /// What an entry says of its health: status and message.
 fn health(entry: &Value) -> Option<(String, String)> {
     let conditions = entry["status"]["conditions"].as_array()?;
-    let told = conditions.iter().find(|condition| condition["type"] == "Healthy")?;
-    let text = |member: &str| told[member].as_str().unwrap_or_default().to_owned();
+    let healthy = conditions.iter().find(|condition| condition["type"] == "Healthy")?;
+    let text = |member: &str| healthy[member].as_str().unwrap_or_default().to_owned();
     Some((text("status"), text("message")))
 }
 
@@ -242,7 +242,7 @@ async fn strangers_are_refused(deployed: &Deployed, server: &Replica, vm: &Crede
         let (code, message) = Machine::refused(server.navarch.xds, None, &metadata).await;
         assert!(code == Code::PermissionDenied && message.contains("authenticated identity"), "{code} {message}");
     }
-    let mut told = std::collections::BTreeSet::new();
+    let mut messages = std::collections::BTreeSet::new();
     for (papers, metadata, name) in [
         (other, group("web"), "vms/web-10.9.0.7"),
         (vm, group("none"), "vms/none-10.9.0.7"),
@@ -250,9 +250,9 @@ async fn strangers_are_refused(deployed: &Deployed, server: &Replica, vm: &Crede
     ] {
         let (code, message) = Machine::refused(server.secure, Some(papers), &metadata).await;
         assert!(code == Code::PermissionDenied && message.contains(name), "{code} {message}");
-        told.insert(message.replace(name, ""));
+        messages.insert(message.replace(name, ""));
     }
-    assert_eq!(told.len(), 1, "what is missing looks as what is another's: {told:?}");
+    assert_eq!(messages.len(), 1, "what is missing looks as what is another's: {messages:?}");
     let elsewhere = json!({ "NAMESPACE": "bank", "WORKLOAD_ENTRY": "x" });
     let (code, message) = Machine::refused(server.secure, Some(vm), &elsewhere).await;
     assert_eq!(code, Code::PermissionDenied, "{message}");
@@ -264,8 +264,8 @@ async fn strangers_are_refused(deployed: &Deployed, server: &Replica, vm: &Crede
             }
         }
     }
-    let asked = deployed.asked("/workloadentries/");
-    assert_eq!(asked, Vec::<String>::new(), "nothing was looked up for any of them");
+    let requests = deployed.requests("/workloadentries/");
+    assert_eq!(requests, Vec::<String>::new(), "nothing was looked up for any of them");
 }
 
 /// A machine registers, is well or not, moves to another control plane, and goes.
@@ -292,11 +292,11 @@ async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Cred
     let is_served =
         async || first.navarch.page("/debug/endpointShardz").await.is_ok_and(|page| page.contains("10.9.0.7"));
     machine.tell(Some("not yet")).await;
-    let told = |status: &str, message: &str| Some((status.to_owned(), message.to_owned()));
-    until("it is not well", async || health(&entry(deployed, NAME).await) == told("False", "not yet")).await;
+    let reported = |status: &str, message: &str| Some((status.to_owned(), message.to_owned()));
+    until("it is not well", async || health(&entry(deployed, NAME).await) == reported("False", "not yet")).await;
     assert!(!is_served().await, "who is not well gets no traffic");
     machine.tell(None).await;
-    until("it is well", async || health(&entry(deployed, NAME).await) == told("True", "")).await;
+    until("it is well", async || health(&entry(deployed, NAME).await) == reported("True", "")).await;
     until("it gets traffic", &is_served).await;
 
     let second = Replica::start(deployed, "second").await;
@@ -383,7 +383,8 @@ async fn an_entry_of_a_user_gets_a_health_condition(deployed: &Deployed, server:
     let metadata = json!({ "NAMESPACE": "vms", "WORKLOAD_ENTRY": "mine" });
     let machine = Machine::open(server.secure, Some(vm), &metadata).await.unwrap();
     machine.tell(None).await;
-    until("it is well", async || health(&entry(deployed, "mine").await).is_some_and(|told| told.0 == "True")).await;
+    until("it is well", async || health(&entry(deployed, "mine").await).is_some_and(|reported| reported.0 == "True"))
+        .await;
     machine.close().await;
     until("nobody knows", async || health(&entry(deployed, "mine").await).is_none()).await;
     assert_eq!(entry(deployed, "mine").await["spec"], written["spec"]);

@@ -37,7 +37,7 @@ fn route(number: usize, turn: usize) -> Value {
 }
 
 /// The generation that a route's status is of.
-fn told(route: &Value) -> Option<i64> {
+fn observed_generation(route: &Value) -> Option<i64> {
     route.pointer("/status/parents/0/conditions/0/observedGeneration")?.as_i64()
 }
 
@@ -64,7 +64,9 @@ async fn route_status_is_updated_once_and_soon() {
     }
     until("all routes have the status", async || {
         let all = deployed.get(routes).await;
-        all["items"].as_array().is_some_and(|all| all.len() == ROUTES && all.iter().all(|one| told(one).is_some()))
+        all["items"]
+            .as_array()
+            .is_some_and(|all| all.len() == ROUTES && all.iter().all(|one| observed_generation(one).is_some()))
     })
     .await;
 
@@ -82,7 +84,7 @@ async fn route_status_is_updated_once_and_soon() {
             let event = tokio::time::timeout(TELL_TIMEOUT, events.try_next()).await.unwrap().unwrap().unwrap();
             let WatchEvent::Modified(seen) = event else { continue };
             let generation = seen.metadata.generation;
-            if seen.metadata.name.as_ref() == Some(&name) && told(&seen.data) == generation {
+            if seen.metadata.name.as_ref() == Some(&name) && observed_generation(&seen.data) == generation {
                 break;
             }
         }

@@ -27,8 +27,8 @@ pub(crate) async fn an_unready_control_plane_writes_an_event_of_its_pod(deployed
     let task = tokio::spawn(events.run(stop.clone()));
     let described = || deployed.cluster.kubectl(&["--namespace", NAMESPACE, "describe", "pod", POD], "").unwrap();
     until("the pod is told", async || described().contains("NotReady")).await;
-    let told = described();
-    assert!(told.contains("Warning") && told.contains("the mesh config has no line 3"), "{told}");
+    let description = described();
+    assert!(description.contains("Warning") && description.contains("the mesh config has no line 3"), "{description}");
     stop.cancel();
     task.await.unwrap();
     deployed.cluster.kubectl(&["--namespace", NAMESPACE, "delete", "pod", POD, "--force"], "").unwrap();

@@ -40,7 +40,7 @@ pub(crate) async fn start(deployed: &Deployed, name: &str) -> Navarch {
 }
 
 /// Where the gateway is reached becomes the status of the Ingresses that it serves, and of no others.
-async fn is_told_of_ingresses(deployed: &Deployed, address: &str) {
+async fn updates_ingress_status(deployed: &Deployed, address: &str) {
     let class = |name: &str, controller: &str| {
         json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": { "name": name },
@@ -75,9 +75,9 @@ async fn is_told_of_ingresses(deployed: &Deployed, address: &str) {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/services/istio-ingressgateway/status");
     deployed.cluster.call("PATCH", &path, "application/merge-patch+json", &status).await.unwrap();
     let path = |name: &str| format!("/apis/networking.k8s.io/v1/namespaces/default/ingresses/{name}");
-    let told = async || deployed.get(&path("ours")).await["status"]["loadBalancer"]["ingress"].clone();
+    let reported = async || deployed.get(&path("ours")).await["status"]["loadBalancer"]["ingress"].clone();
     let wanted = json!([{ "ip": address }, { "hostname": "lb.example.com" }]);
-    until("the Ingress says where it is reached", async || told().await == wanted).await;
+    until("the Ingress says where it is reached", async || reported().await == wanted).await;
     assert_eq!(deployed.get(&path("theirs")).await["status"]["loadBalancer"]["ingress"], Value::Null);
 }
 
@@ -108,7 +108,7 @@ pub(crate) async fn replicas_write_in_turn_and_serve_the_same(deployed: &Deploye
         },
     });
     deployed.cluster.apply(&entry.to_string()).unwrap();
-    ambient::are_told_by_the_leader(deployed).await;
+    ambient::are_written_by_the_leader(deployed).await;
     let path = "/apis/networking.istio.io/v1/namespaces/default/serviceentries/whole";
     until("it has addresses", async || deployed.get(path).await["status"]["addresses"][0]["value"].is_string()).await;
     let address = deployed.get(path).await["status"]["addresses"][0]["value"].as_str().unwrap().to_owned();
@@ -119,13 +119,13 @@ pub(crate) async fn replicas_write_in_turn_and_serve_the_same(deployed: &Deploye
         .await;
     }
 
-    is_told_of_ingresses(deployed, "192.0.2.1").await;
+    updates_ingress_status(deployed, "192.0.2.1").await;
 
     assert!(first.stop().await.unwrap(), "it ends when it is told to");
     for lock in LOCKS {
         until("the second takes over", async || leader(deployed, lock).await == "second").await;
     }
-    is_told_of_ingresses(deployed, "192.0.2.2").await;
+    updates_ingress_status(deployed, "192.0.2.2").await;
     // Both have one authority: what the first wrote, the second leaves.
     assert_eq!(roots(deployed, "kube-system").await, root);
     let map = "/api/v1/namespaces/default/configmaps/istio-ca-root-cert";

@@ -89,15 +89,16 @@ fn principal_fits(pattern: &str, identity: &str) -> bool {
 /// What a value is asked of.
 struct Matter<'a> {
     policy: &'a Policy,
-    asked: &'a TestRequest,
+    test_request: &'a TestRequest,
 }
 
 impl Matter<'_> {
     /// Whether one value of an attribute fits; `None` where a connection has no such attribute.
     fn one(&self, attribute: &str, value: &str) -> Option<bool> {
-        let asked = self.asked;
-        let peer = |fits: &dyn Fn([&str; 3]) -> bool| asked.identity.as_deref().is_some_and(|peer| fits(parts(peer)));
-        let http = || asked.http.as_ref();
+        let test_request = self.test_request;
+        let peer =
+            |fits: &dyn Fn([&str; 3]) -> bool| test_request.identity.as_deref().is_some_and(|peer| fits(parts(peer)));
+        let http = || test_request.http.as_ref();
         let claim = |request: &Request, name: &str| {
             let claim = request.claims.as_ref().and_then(|claims| claims.get(name)).cloned().unwrap_or_default();
             let list = claim.as_array().cloned().unwrap_or_else(|| vec![claim]);
@@ -105,7 +106,7 @@ impl Matter<'_> {
         };
         Some(match attribute {
             "principals" | "source.principal" => {
-                asked.identity.as_deref().is_some_and(|peer| principal_fits(value, peer))
+                test_request.identity.as_deref().is_some_and(|peer| principal_fits(value, peer))
             }
             "namespaces" | "source.namespace" => peer(&|[_, namespace, _]| fits(value, namespace)),
             "serviceAccounts" | "source.serviceAccount" => peer(&|[_, namespace, account]| {
@@ -115,11 +116,11 @@ impl Matter<'_> {
             "trustDomains" | "source.trustDomain" => peer(&|[domain, ..]| {
                 fits(value, domain) || OWN_DOMAINS.contains(&value) && OWN_DOMAINS.contains(&domain)
             }),
-            "ipBlocks" | "source.ip" => ip_fits(value, asked.source),
-            "remoteIpBlocks" | "remote.ip" => ip_fits(value, asked.remote),
-            "ports" | "destination.port" => asked.port.to_string() == value,
-            "destination.ip" => ip_fits(value, asked.destination),
-            "connection.sni" => fits(value, &asked.sni),
+            "ipBlocks" | "source.ip" => ip_fits(value, test_request.source),
+            "remoteIpBlocks" | "remote.ip" => ip_fits(value, test_request.remote),
+            "ports" | "destination.port" => test_request.port.to_string() == value,
+            "destination.ip" => ip_fits(value, test_request.destination),
+            "connection.sni" => fits(value, &test_request.sni),
             "requestPrincipals" | "request.auth.principal" => {
                 let claims = http()?.claims.clone().unwrap_or_default();
                 let (issuer, subject) = (claims["iss"].as_str(), claims["sub"].as_str());
@@ -195,13 +196,13 @@ impl Matter<'_> {
 struct NotOfConnections;
 
 /// Whether policies let in what is asked of the workload `web` of `shop`.
-fn means(policies: &[Policy], asked: &TestRequest) -> bool {
+fn means(policies: &[Policy], test_request: &TestRequest) -> bool {
     let holds = |policy: &&Policy| {
         !policy.tried && matches!(policy.namespace, "shop" | "istio-system") && matches!(policy.app, "" | "web")
     };
     let of = |action: &'static str| policies.iter().filter(holds).filter(move |policy| policy.action == action);
     let matches = |policy: &Policy| {
-        let matter = Matter { policy, asked };
+        let matter = Matter { policy, test_request };
         policy.rules.iter().any(|rule| matter.rule(rule).unwrap_or(false))
     };
     !of("DENY").any(matches) && (of("ALLOW").next().is_none() || of("ALLOW").any(matches))
@@ -316,7 +317,7 @@ fn policy() -> impl Strategy<Value = Policy> {
 }
 
 /// What is asked.
-fn asked() -> impl Strategy<Value = TestRequest> {
+fn any_request() -> impl Strategy<Value = TestRequest> {
     let identity = of(select(vec![
         "spiffe://cluster.local/ns/shop/sa/web",
         "spiffe://cluster.local/ns/shop/sa/web.x",
@@ -420,16 +421,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn authorization_policies_behave_as_documented(policies in vec(policy(), 0..4), all in vec(asked(), 60)) {
+    fn authorization_policies_behave_as_documented(policies in vec(policy(), 0..4), all in vec(any_request(), 60)) {
         let mesh = mesh(&policies);
         for (port, is_http) in [(8080_u16, true), (8081, false)] {
             for (filters, http) in chains_of_web(&mesh, port) {
                 prop_assert_eq!(http, is_http, "port {}", port);
-                for asked in &all {
-                    let http = asked.http.clone().filter(|_| is_http);
-                    let asked = TestRequest { port, http, ..asked.clone() };
-                    let (meant, done) = (means(&policies, &asked), rbac::lets_pass(&filters, &asked));
-                    prop_assert!(meant == done, "meant {meant}, done {done}: {asked:?}\n{filters:#?}");
+                for test_request in &all {
+                    let http = test_request.http.clone().filter(|_| is_http);
+                    let test_request = TestRequest { port, http, ..test_request.clone() };
+                    let (meant, done) = (means(&policies, &test_request), rbac::lets_pass(&filters, &test_request));
+                    prop_assert!(meant == done, "meant {meant}, done {done}: {test_request:?}\n{filters:#?}");
                 }
             }
         }

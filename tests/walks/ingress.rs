@@ -268,19 +268,19 @@ fn plans_report_clients_that_lose_access() {
         "istio: edgegateway",
         "action: DENY, rules: [{from: [{source: {notRequestPrincipals: ['*']}}]}]",
     );
-    let told = planned(&issuer("edge", "istio: edgegateway", ""), &demands);
+    let lines = planned(&issuer("edge", "istio: edgegateway", ""), &demands);
     let expected =
         "GET shop.example:8080/api: web.shop:80 100 % → 403 without a token by AuthorizationPolicy edge/callers";
-    assert!(told.iter().any(|line| line == expected), "{told:#?}");
+    assert!(lines.iter().any(|line| line == expected), "{lines:#?}");
     let none = policy("shop", "app: web", "action: ALLOW");
-    let told = planned("", &none);
+    let lines = planned("", &none);
     let expected = "GET web:80/ at web-1: allowed → 403: not allowed by AuthorizationPolicy shop/callers";
-    assert!(told.iter().any(|line| line == expected), "{told:#?}");
+    assert!(lines.iter().any(|line| line == expected), "{lines:#?}");
     let strict = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: default, namespace: shop}\n\
                   spec: {mtls: {mode: STRICT}}\n";
-    let told = planned("", strict);
-    let plain = told.iter().find(|line| line.starts_with("GET web:80/ in plain text at web-1: allowed → closed"));
-    assert!(plain.is_some() && !told.iter().any(|line| line.starts_with("GET web:80/ at web-1")), "{told:#?}");
+    let lines = planned("", strict);
+    let plain = lines.iter().find(|line| line.starts_with("GET web:80/ in plain text at web-1: allowed → closed"));
+    assert!(plain.is_some() && !lines.iter().any(|line| line.starts_with("GET web:80/ at web-1")), "{lines:#?}");
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn plans_show_tls_passthrough_changes_of_a_gateway() {
     let db = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: db, namespace: edge}\n\
               spec: {hosts: [db.example], gateways: [edge], tls: [{match: [{port: 9443, sniHosts: [db.example]}], \
               route: [{destination: {host: web.shop.svc.cluster.local, port: {number: 80}}}]}]}\n";
-    let told = planned("", db);
-    let line = told.iter().find(|line| line.starts_with("TLS db.example:9443: "));
-    assert!(line.is_some_and(|line| line.ends_with("→ web.shop:80 100 %")), "{told:#?}");
+    let lines = planned("", db);
+    let line = lines.iter().find(|line| line.starts_with("TLS db.example:9443: "));
+    assert!(line.is_some_and(|line| line.ends_with("→ web.shop:80 100 %")), "{lines:#?}");
 }

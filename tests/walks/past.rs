@@ -25,8 +25,8 @@ fn policy(spec: &str) -> Mesh {
 
 /// Whether a peer may open connections of bytes to `web`.
 fn may_connect(mesh: &Mesh, identity: &str) -> bool {
-    let asked = TestRequest { identity: Some(format!("spiffe://cluster.local/{identity}")), ..bytes_of(8081) };
-    chains_of_web(mesh, 8081).iter().all(|(filters, _)| rbac::lets_pass(filters, &asked))
+    let test_request = TestRequest { identity: Some(format!("spiffe://cluster.local/{identity}")), ..bytes_of(8081) };
+    chains_of_web(mesh, 8081).iter().all(|(filters, _)| rbac::lets_pass(filters, &test_request))
 }
 
 #[test]
@@ -77,9 +77,9 @@ fn cve_2021_31921_auto_passthrough_gateways_forward_only_to_their_hosts() {
         .rule("ServiceEntry", "bank", "private", &entry("c.open.example", "location: MESH_INTERNAL, exportTo: ['.']"));
     let edge = mesh.gateway();
     let passes = |host: &str, alpn: &str| {
-        let mut asked = direct(tls("10.9.9.8:15443", &format!("outbound_.9080_._.{host}")));
-        asked.tls.as_mut().unwrap().alpn = vec![alpn.to_owned()];
-        matches!(edge.walk(&asked).outcome, Outcome::Forwarded(_))
+        let mut tls_request = direct(tls("10.9.9.8:15443", &format!("outbound_.9080_._.{host}")));
+        tls_request.tls.as_mut().unwrap().alpn = vec![alpn.to_owned()];
+        matches!(edge.walk(&tls_request).outcome, Outcome::Forwarded(_))
     };
     assert!(passes("reviews.shop.svc.cluster.local", "istio") && passes("a.open.example", "istio"));
     for (host, why) in [
@@ -135,7 +135,7 @@ fn istio_security_2026_006_exploding_proxy_version_regexes_are_harmless() {
 }
 
 /// A request for a host and a path, of a stranger.
-fn asked(host: &str, path: &str) -> TestRequest {
+fn stranger_request(host: &str, path: &str) -> TestRequest {
     let http = Request {
         method: "GET".to_owned(),
         host: host.to_owned(),
@@ -147,7 +147,7 @@ fn asked(host: &str, path: &str) -> TestRequest {
 }
 
 /// Whether filters of a proxy of this version let a request pass to `web`.
-fn lets_pass(mesh: &Mesh, version: &str, asked: &TestRequest) -> bool {
+fn lets_pass(mesh: &Mesh, version: &str, test_request: &TestRequest) -> bool {
     let metadata = json!({"ISTIO_VERSION": version});
     let resources = mesh.proxy_with("sidecar", "10.9.9.9", "shop", "web", "r1/r1-a", &metadata);
     let inbound = resources.listeners.iter().find(|listener| listener.name == "virtualInbound").unwrap();
@@ -155,7 +155,7 @@ fn lets_pass(mesh: &Mesh, version: &str, asked: &TestRequest) -> bool {
     assert!(!chains.is_empty(), "{version}");
     chains.into_iter().map(rbac::of_chain).all(|(filters, _)| {
         assert!(!filters.is_empty(), "{version}: nothing is checked");
-        rbac::lets_pass(&filters, asked)
+        rbac::lets_pass(&filters, test_request)
     })
 }
 
@@ -163,12 +163,12 @@ fn lets_pass(mesh: &Mesh, version: &str, asked: &TestRequest) -> bool {
 fn cve_2021_39155_hosts_are_the_same_in_any_case_and_with_a_port() {
     let mesh = policy("{action: DENY, rules: [{to: [{operation: {hosts: ['Shop.Example', 'shop.example:*']}}]}]}");
     for host in ["shop.example", "SHOP.example", "sHOP.eXAMPLE:8080", "shop.example:80"] {
-        assert!(!lets_pass(&mesh, "1.32.0", &asked(host, "/")), "{host}");
+        assert!(!lets_pass(&mesh, "1.32.0", &stranger_request(host, "/")), "{host}");
     }
-    assert!(lets_pass(&mesh, "1.32.0", &asked("other.example", "/")));
+    assert!(lets_pass(&mesh, "1.32.0", &stranger_request("other.example", "/")));
     let mesh = policy("{rules: [{to: [{operation: {hosts: ['shop.example'], notHosts: ['*.Shop.Example']}}]}]}");
-    assert!(lets_pass(&mesh, "1.32.0", &asked("SHOP.example", "/")));
-    assert!(!lets_pass(&mesh, "1.32.0", &asked("a.shop.example", "/")));
+    assert!(lets_pass(&mesh, "1.32.0", &stranger_request("SHOP.example", "/")));
+    assert!(!lets_pass(&mesh, "1.32.0", &stranger_request("a.shop.example", "/")));
 }
 
 /// In Istio 1.12 hosts were said in a form that Envoys of 1.11 did not know: to them it fitted every host. What is walked
@@ -179,8 +179,8 @@ fn cve_2022_21679_policies_about_hosts_mean_the_same_to_proxies_of_all_versions(
     let deny = policy("{action: DENY, rules: [{to: [{operation: {notHosts: [shop.example]}}]}]}");
     for version in ["1.11.0", "1.12.1", "1.20.0", "1.27.3", "1.31.0", "1.32.0", "2.0.0", "", "unknown"] {
         for (name, mesh) in [("ALLOW", &allow), ("DENY", &deny)] {
-            assert!(lets_pass(mesh, version, &asked("shop.example", "/")), "{name} {version}");
-            assert!(!lets_pass(mesh, version, &asked("evil.example", "/")), "{name} {version}");
+            assert!(lets_pass(mesh, version, &stranger_request("shop.example", "/")), "{name} {version}");
+            assert!(!lets_pass(mesh, version, &stranger_request("evil.example", "/")), "{name} {version}");
         }
     }
 }

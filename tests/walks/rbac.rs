@@ -88,11 +88,11 @@ pub(crate) fn chains_of_port(listener: &Listener, port: u32) -> Vec<&FilterChain
 }
 
 /// Whether filters let a request or connection pass.
-pub(crate) fn lets_pass(filters: &[Rbac], asked: &TestRequest) -> bool {
+pub(crate) fn lets_pass(filters: &[Rbac], test_request: &TestRequest) -> bool {
     filters.iter().all(|rules| {
         let matched = rules.policies.values().any(|policy| {
-            policy.permissions.iter().any(|one| permits(one, asked))
-                && policy.principals.iter().any(|one| is(one, asked))
+            policy.permissions.iter().any(|one| permits(one, test_request))
+                && policy.principals.iter().any(|one| is(one, test_request))
         });
         match rules.action() {
             Action::Allow => matched,
@@ -103,47 +103,47 @@ pub(crate) fn lets_pass(filters: &[Rbac], asked: &TestRequest) -> bool {
 }
 
 /// Whether a permission fits what is asked.
-fn permits(permission: &Permission, asked: &TestRequest) -> bool {
+fn permits(permission: &Permission, test_request: &TestRequest) -> bool {
     use permission::Rule;
     match permission.rule.as_ref().unwrap() {
-        Rule::AndRules(set) => set.rules.iter().all(|rule| permits(rule, asked)),
-        Rule::OrRules(set) => set.rules.iter().any(|rule| permits(rule, asked)),
-        Rule::NotRule(rule) => !permits(rule, asked),
+        Rule::AndRules(set) => set.rules.iter().all(|rule| permits(rule, test_request)),
+        Rule::OrRules(set) => set.rules.iter().any(|rule| permits(rule, test_request)),
+        Rule::NotRule(rule) => !permits(rule, test_request),
         Rule::Any(any) => *any,
-        Rule::Header(matcher) => header(matcher, asked),
-        Rule::UrlPath(matcher) => path(matcher, asked),
-        Rule::UriTemplate(config) => template(config, asked),
-        Rule::DestinationIp(range) => in_range(range, asked.destination),
-        Rule::DestinationPort(port) => u32::from(asked.port) == *port,
-        Rule::Metadata(matcher) => metadata(matcher, asked),
-        Rule::RequestedServerName(matcher) => text(matcher, &asked.sni),
+        Rule::Header(matcher) => header(matcher, test_request),
+        Rule::UrlPath(matcher) => path(matcher, test_request),
+        Rule::UriTemplate(config) => template(config, test_request),
+        Rule::DestinationIp(range) => in_range(range, test_request.destination),
+        Rule::DestinationPort(port) => u32::from(test_request.port) == *port,
+        Rule::Metadata(matcher) => metadata(matcher, test_request),
+        Rule::RequestedServerName(matcher) => text(matcher, &test_request.sni),
         other => panic!("a permission that is not evaluated: {other:?}"),
     }
 }
 
 /// Whether a principal fits who asks.
-fn is(principal: &Principal, asked: &TestRequest) -> bool {
+fn is(principal: &Principal, test_request: &TestRequest) -> bool {
     match principal.identifier.as_ref().unwrap() {
-        Identifier::AndIds(set) => set.ids.iter().all(|id| is(id, asked)),
-        Identifier::OrIds(set) => set.ids.iter().any(|id| is(id, asked)),
-        Identifier::NotId(id) => !is(id, asked),
+        Identifier::AndIds(set) => set.ids.iter().all(|id| is(id, test_request)),
+        Identifier::OrIds(set) => set.ids.iter().any(|id| is(id, test_request)),
+        Identifier::NotId(id) => !is(id, test_request),
         Identifier::Any(any) => *any,
-        Identifier::Authenticated(peer) => match (&peer.principal_name, &asked.identity) {
+        Identifier::Authenticated(peer) => match (&peer.principal_name, &test_request.identity) {
             (Some(matcher), Some(identity)) => text(matcher, identity),
             (None, Some(_)) => true,
             (_, None) => false,
         },
-        Identifier::DirectRemoteIp(range) => in_range(range, asked.source),
-        Identifier::RemoteIp(range) => in_range(range, asked.remote),
-        Identifier::Header(matcher) => header(matcher, asked),
-        Identifier::Metadata(matcher) => metadata(matcher, asked),
+        Identifier::DirectRemoteIp(range) => in_range(range, test_request.source),
+        Identifier::RemoteIp(range) => in_range(range, test_request.remote),
+        Identifier::Header(matcher) => header(matcher, test_request),
+        Identifier::Metadata(matcher) => metadata(matcher, test_request),
         other => panic!("a principal that is not evaluated: {other:?}"),
     }
 }
 
 /// A header; nothing fits one that is not there.
-fn header(matcher: &HeaderMatcher, asked: &TestRequest) -> bool {
-    let request = asked.http.as_ref().expect("headers are asked for of requests alone");
+fn header(matcher: &HeaderMatcher, test_request: &TestRequest) -> bool {
+    let request = test_request.http.as_ref().expect("headers are asked for of requests alone");
     let value = match matcher.name.as_str() {
         ":authority" => Some(&request.host),
         ":method" => Some(&request.method),
@@ -156,15 +156,15 @@ fn header(matcher: &HeaderMatcher, asked: &TestRequest) -> bool {
     }
 }
 
-fn path(matcher: &PathMatcher, asked: &TestRequest) -> bool {
-    let request = asked.http.as_ref().expect("paths are asked for of requests alone");
+fn path(matcher: &PathMatcher, test_request: &TestRequest) -> bool {
+    let request = test_request.http.as_ref().expect("paths are asked for of requests alone");
     let Some(path_matcher::Rule::Path(matcher)) = &matcher.rule else { panic!("no path matcher") };
     text(matcher, &request.path)
 }
 
 /// The path by a template: `*` is one segment, `**` any number of signs.
-fn template(config: &TypedExtensionConfig, asked: &TestRequest) -> bool {
-    let request = asked.http.as_ref().expect("paths are asked for of requests alone");
+fn template(config: &TypedExtensionConfig, test_request: &TestRequest) -> bool {
+    let request = test_request.http.as_ref().expect("paths are asked for of requests alone");
     let config = UriTemplateMatchConfig::decode(config.typed_config.as_ref().unwrap().value.as_slice()).unwrap();
     let parts: Vec<String> =
         config.path_template.split("**").map(|part| regex::escape(part).replace("\\*", "[^/]+")).collect();
@@ -172,8 +172,8 @@ fn template(config: &TypedExtensionConfig, asked: &TestRequest) -> bool {
 }
 
 /// Metadata of the filter that believes tokens.
-fn metadata(matcher: &MetadataMatcher, asked: &TestRequest) -> bool {
-    let request = asked.http.as_ref().expect("tokens come with requests alone");
+fn metadata(matcher: &MetadataMatcher, test_request: &TestRequest) -> bool {
+    let request = test_request.http.as_ref().expect("tokens come with requests alone");
     let claims = request.claims.as_ref().map(|claims| json!({ "envoy.filters.http.jwt_authn": { "payload": claims } }));
     let mut at = claims.as_ref().and_then(|all| all.get(&matcher.filter));
     for segment in &matcher.path {

@@ -127,7 +127,7 @@ pub(crate) fn snapshots(mirror: &Mirror) -> Vec<ProxySnapshot> {
 }
 
 /// Why a request of a pod to a host fails, with the proxies that the shop implies.
-pub(crate) fn asked(more: &str, pod: &str, host: &str) -> WhyNot {
+pub(crate) fn why_fails(more: &str, pod: &str, host: &str) -> WhyNot {
     let context = snapshot(more);
     let mirror = Mirror::of(&context, implied(&context));
     let places = snapshots(&mirror);
@@ -146,7 +146,7 @@ pub(crate) fn asked(more: &str, pod: &str, host: &str) -> WhyNot {
 
 #[test]
 fn a_request_of_an_ambient_pod_passes_the_waypoint_of_the_service() {
-    let answer = asked("", "client", "web");
+    let answer = why_fails("", "client", "web");
     assert_eq!(answer.reason, None, "{answer}");
     let text = answer.to_string();
     for step in [
@@ -159,7 +159,7 @@ fn a_request_of_an_ambient_pod_passes_the_waypoint_of_the_service() {
         assert!(text.contains(step), "{step} in\n{text}");
     }
     // One without a waypoint is reached at once.
-    let text = asked("", "client", "plain").to_string();
+    let text = why_fails("", "client", "plain").to_string();
     assert!(
         text.contains("it is forwarded to 1 endpoints of Service shop/plain") && !text.contains("waypoint"),
         "{text}"
@@ -175,24 +175,24 @@ fn policies_of_the_waypoint_are_the_reason_where_they_deny() {
              {{principals: [cluster.local/ns/shop/sa/{account}]}}}}]}}]}}\n"
         )
     };
-    let answer = asked(&policy("client"), "client", "web");
+    let answer = why_fails(&policy("client"), "client", "web");
     let reason = answer.reason.clone().unwrap_or_default();
     assert!(reason.starts_with("way.shop denies it to spiffe://cluster.local/ns/shop/sa/client: 403"), "{answer}");
     assert_eq!(answer.advice.as_deref(), Some("it is AuthorizationPolicy shop/web"), "{answer}");
-    assert_eq!(asked(&policy("somebody"), "client", "web").reason, None);
+    assert_eq!(why_fails(&policy("somebody"), "client", "web").reason, None);
 }
 
 #[test]
 fn requests_without_endpoints_fail_at_the_waypoint() {
     let none = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: web, namespace: shop}\n\
                 spec: {hosts: [web], http: [{route: [{destination: {host: web, subset: three}}]}]}\n";
-    let answer = asked(none, "client", "web");
+    let answer = why_fails(none, "client", "web");
     assert!(answer.reason.as_deref().is_some_and(|reason| reason.contains("503")), "{answer}");
 }
 
 #[test]
 fn why_not_reports_that_a_sidecar_bypasses_the_waypoint() {
-    let answer = asked("", "beside", "web");
+    let answer = why_fails("", "beside", "web");
     assert_eq!(answer.reason, None, "{answer}");
     assert!(answer.to_string().contains("it bypasses waypoint way.shop"), "{answer}");
 }
@@ -203,10 +203,10 @@ fn a_plan_reports_traffic_changes_behind_a_waypoint() {
     let planned =
         |yaml: &str| -> Plan { plan_of(&mut Mirror::of(&context, implied(&context)), changes(yaml).pop().unwrap()) };
     let plan = planned(&split("web", 50));
-    let told: Vec<String> =
+    let lines: Vec<String> =
         plan.traffic.iter().map(|one| format!("{}: {} → {}", one.request, one.before, one.after)).collect();
     let expected = "GET web:80/ at waypoint way: one 90 %, two 10 % → one 50 %, two 50 %".to_owned();
-    assert!(told.contains(&expected), "{told:?}");
+    assert!(lines.contains(&expected), "{lines:?}");
     assert!(plan.to_string().contains(&format!("  {expected}\n")), "{plan}");
     // The same as is there changes nothing.
     assert!(planned(&split("web", 90)).traffic.is_empty());

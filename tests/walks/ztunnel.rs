@@ -4,7 +4,7 @@ use navarch_answers::implied;
 use navarch_answers::mirror::Mirror;
 use navarch_answers::plan::plan_of;
 
-use super::waypoint::{asked, changes, snapshot};
+use super::waypoint::{changes, snapshot, why_fails};
 
 /// A policy that ztunnel enforces.
 fn policy(name: &str, spec: &str) -> String {
@@ -42,13 +42,13 @@ fn policies_of_connections_are_the_reason_where_ztunnel_denies() {
         let rules = of_account(account);
         policy("plain", &format!("selector: {{matchLabels: {{app: plain}}}}, action: {action}, {rules}"))
     };
-    let answer = asked(&spec("DENY", "client"), "client", "plain");
+    let answer = why_fails(&spec("DENY", "client"), "client", "plain");
     let expected = "ztunnel at 10.1.0.3:8080 denies it to spiffe://cluster.local/ns/shop/sa/client: the connection is closed by \
                     AuthorizationPolicy shop/plain";
     assert_eq!(answer.reason.as_deref(), Some(expected), "{answer}");
-    assert_eq!(asked(&spec("DENY", "other"), "client", "plain").reason, None);
-    assert_eq!(asked(&spec("ALLOW", "client"), "client", "plain").reason, None);
-    let answer = asked(&spec("ALLOW", "other"), "client", "plain");
+    assert_eq!(why_fails(&spec("DENY", "other"), "client", "plain").reason, None);
+    assert_eq!(why_fails(&spec("ALLOW", "client"), "client", "plain").reason, None);
+    let answer = why_fails(&spec("ALLOW", "other"), "client", "plain");
     assert!(answer.reason.as_deref().is_some_and(|reason| reason.contains("allows it to others")), "{answer}");
     assert!(
         answer.advice.as_deref().is_some_and(|advice| advice.contains("AuthorizationPolicy shop/plain")),
@@ -56,7 +56,7 @@ fn policies_of_connections_are_the_reason_where_ztunnel_denies() {
     );
     // What it cannot see of a request lets nobody in.
     let paths = "selector: {matchLabels: {app: plain}}, action: ALLOW, rules: [{to: [{operation: {paths: [/]}}]}]";
-    let answer = asked(&policy("plain", paths), "client", "plain");
+    let answer = why_fails(&policy("plain", paths), "client", "plain");
     assert!(answer.advice.as_deref().is_some_and(|advice| advice.contains("about requests")), "{answer}");
 }
 
@@ -66,42 +66,42 @@ fn behind_a_waypoint_the_client_is_the_waypoint() {
         let rules = of_account(account);
         policy("web-pods", &format!("selector: {{matchLabels: {{app: web}}}}, action: ALLOW, {rules}"))
     };
-    let answer = asked(&of_web("client"), "client", "web");
+    let answer = why_fails(&of_web("client"), "client", "web");
     assert!(
         answer.reason.as_deref().is_some_and(|reason| reason.contains("not to spiffe://cluster.local/ns/shop/sa/way")),
         "{answer}"
     );
-    assert_eq!(asked(&of_web("way"), "client", "web").reason, None);
+    assert_eq!(why_fails(&of_web("way"), "client", "web").reason, None);
 }
 
 #[test]
 fn plain_text_is_refused_where_mutual_tls_is_demanded() {
     // Between pods of ambient mode there are tunnels.
-    assert_eq!(asked(STRICT, "client", "plain").reason, None);
+    assert_eq!(why_fails(STRICT, "client", "plain").reason, None);
     // So there are from sidecars, but not to those that take none.
-    assert_eq!(asked(STRICT, "beside", "plain").reason, None);
+    assert_eq!(why_fails(STRICT, "beside", "plain").reason, None);
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: beside, namespace: shop}\n\
                    spec: {clusterIP: 10.96.0.3, clusterIPs: [10.96.0.3], selector: {app: beside}, ports: [{name: http, port: 80, targetPort: 8080}]}\n---\n\
                    apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
                    metadata: {name: beside-1, namespace: shop, labels: {kubernetes.io/service-name: beside}}\naddressType: IPv4\n\
                    endpoints: [{addresses: [10.1.0.5], conditions: {ready: true}, targetRef: {kind: Pod, name: beside, namespace: shop}}]\n\
                    ports: [{name: http, port: 8080, protocol: TCP}]\n---\n";
-    assert_eq!(asked(service, "client", "beside").reason, None);
-    let answer = asked(&format!("{service}{STRICT}"), "client", "beside");
+    assert_eq!(why_fails(service, "client", "beside").reason, None);
+    let answer = why_fails(&format!("{service}{STRICT}"), "client", "beside");
     let expected = "beside.shop accepts only mutual TLS at 10.1.0.5:8080, and the client sends plain text";
     assert_eq!(answer.reason.as_deref(), Some(expected), "{answer}");
 }
 
 #[test]
 fn policies_of_the_ztunnel_on_the_node_are_evaluated() {
-    let answer = asked(NODE, "client", "near");
+    let answer = why_fails(NODE, "client", "near");
     assert_eq!(answer.reason, None, "{answer}");
     assert_eq!(answer.unknown, Vec::<String>::new(), "its ztunnel is known: {answer}");
     let denies = policy(
         "near",
         "selector: {matchLabels: {app: near}}, action: DENY, rules: [{to: [{operation: {ports: ['8080']}}]}]",
     );
-    let answer = asked(&format!("{NODE}{denies}"), "client", "near");
+    let answer = why_fails(&format!("{NODE}{denies}"), "client", "near");
     assert!(
         answer.reason.as_deref().is_some_and(|reason| reason.contains("by AuthorizationPolicy shop/near")),
         "{answer}"
@@ -115,16 +115,19 @@ fn a_plan_reports_clients_that_ztunnel_denies() {
         let plan = plan_of(&mut Mirror::of(&context, implied(&context)), changes(yaml).pop().unwrap());
         plan.traffic.iter().map(|one| format!("{}: {} → {}", one.request, one.before, one.after)).collect()
     };
-    let told = planned(STRICT);
+    let lines = planned(STRICT);
     let expected =
         "TCP shop/near:8080 in plain text at ztunnel: allowed → closed by a PeerAuthentication that is STRICT";
-    assert!(told.iter().any(|line| line == expected), "{told:#?}");
-    assert!(!told.iter().any(|line| line.starts_with("TCP shop/near:8080 at ztunnel: allowed → closed")), "{told:#?}");
-    let told = planned(&policy("near", "selector: {matchLabels: {app: near}}, action: ALLOW"));
+    assert!(lines.iter().any(|line| line == expected), "{lines:#?}");
     assert!(
-        told.contains(
+        !lines.iter().any(|line| line.starts_with("TCP shop/near:8080 at ztunnel: allowed → closed")),
+        "{lines:#?}"
+    );
+    let lines = planned(&policy("near", "selector: {matchLabels: {app: near}}, action: ALLOW"));
+    assert!(
+        lines.contains(
             &"TCP shop/near:8080 at ztunnel: allowed → closed: not allowed by AuthorizationPolicy shop/near".to_owned()
         ),
-        "{told:#?}"
+        "{lines:#?}"
     );
 }

@@ -30,31 +30,31 @@ pub(crate) fn good(name: &str) -> Value {
 
 /// Applies good and broken objects, and reads what is said.
 pub(crate) fn is_judged(installed: &Installed) {
-    let said = installed.apply(&broken("broken"));
-    assert!(!said.well, "{said:?}");
+    let output = installed.apply(&broken("broken"));
+    assert!(!output.well, "{output:?}");
     for part in ["denied the request", "VirtualService default/broken", "spec.hosts[1]"] {
-        assert!(said.text.contains(part), "{part:?} is not in {}", said.text);
+        assert!(output.text.contains(part), "{part:?} is not in {}", output.text);
     }
     // Two webhooks are asked about objects that name the revision, and either refuses.
     let mut named = broken("named");
     named["metadata"]["labels"] = json!({ "istio.io/rev": "default" });
     assert!(installed.apply(&named).text.contains("denied the request"));
 
-    let said = installed.apply(&good("good"));
-    assert!(said.well && !said.text.contains("Warning"), "{said:?}");
+    let output = installed.apply(&good("good"));
+    assert!(output.well && !output.text.contains("Warning"), "{output:?}");
     // Warnings: of the object alone, of those around it, and of what it does not have.
     let filter = json!({ "apiVersion": "networking.istio.io/v1alpha3", "kind": "EnvoyFilter", "metadata": { "name": "f", "namespace": "default" }, "spec": {} });
-    let said = installed.apply(&filter);
-    assert!(said.well && said.text.contains("Warning: EnvoyFilter default/f: spec: "), "{said:?}");
+    let output = installed.apply(&filter);
+    assert!(output.well && output.text.contains("Warning: EnvoyFilter default/f: spec: "), "{output:?}");
     let server = json!({ "port": { "number": 80, "name": "http", "protocol": "HTTP" }, "hosts": ["*"] });
-    let said =
+    let output =
         installed.apply(&object("Gateway", "lonely", &json!({ "selector": { "app": "nobody" }, "servers": [server] })));
-    assert!(said.well && said.text.contains("Warning: Gateway default/lonely: spec.selector: "), "{said:?}");
+    assert!(output.well && output.text.contains("Warning: Gateway default/lonely: spec.selector: "), "{output:?}");
     let spec = json!({ "hosts": ["b"], "gateways": ["nowhere"], "http": [{ "route": [{ "destination": { "host": "b", "subset": "v9" } }] }] });
-    let said = installed.apply(&object("VirtualService", "around", &spec));
+    let output = installed.apply(&object("VirtualService", "around", &spec));
     assert!(
-        said.well && said.text.contains("spec.gateways[0]") && said.text.contains("destination.subset"),
-        "{said:?}"
+        output.well && output.text.contains("spec.gateways[0]") && output.text.contains("destination.subset"),
+        "{output:?}"
     );
     // A dry run is judged alike.
     assert!(!installed.try_out(&broken("tried")).well);

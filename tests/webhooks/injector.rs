@@ -60,8 +60,8 @@ async fn it_cannot_be_read(installed: &Installed) {
     let place = rules.iter().position(|rule| rule["resources"] == json!(["configmaps"])).unwrap();
     let patch = |value: &Value| {
         let patch = json!([{ "op": "add", "path": format!("/rules/{place}/resourceNames"), "value": value }]);
-        let said = installed.kubectl(&["patch", "clusterrole", ROLE, "--type=json", "-p", &patch.to_string()], "");
-        assert!(said.well, "{said:?}");
+        let output = installed.kubectl(&["patch", "clusterrole", ROLE, "--type=json", "-p", &patch.to_string()], "");
+        assert!(output.well, "{output:?}");
     };
     // The mesh config is in a map of its own; other maps and so the first reading of all are held up, too.
     patch(&json!(["istio"]));
@@ -102,17 +102,17 @@ async fn state_is(navarch: &Navarch, state: &str) {
 /// Tries to make a pod until the refusal says why.
 async fn is_refused(installed: &Installed, name: &str, why: &str) {
     until(why, async || {
-        let said = installed.apply(&pods::pod(name));
-        assert!(!said.well, "{said:?}");
-        said.text.contains(why)
+        let output = installed.apply(&pods::pod(name));
+        assert!(!output.well, "{output:?}");
+        output.text.contains(why)
     })
     .await;
 }
 
 /// Makes a pod, which gets its proxy.
 async fn is_injected(installed: &Installed, name: &str) {
-    let said = installed.apply(&pods::pod(name));
-    assert!(said.well, "{said:?}");
+    let output = installed.apply(&pods::pod(name));
+    assert!(output.well, "{output:?}");
     let pod = installed.get(&format!("/api/v1/namespaces/{SHOP}/pods/{name}")).await;
     assert!(containers(&pod).contains(&"istio-proxy".to_owned()), "{pod:#}");
 }

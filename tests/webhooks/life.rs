@@ -17,8 +17,8 @@ async fn webhooks_serve_the_api_server_throughout_their_lifecycle() {
     pods::open_shop(&installed);
     // Nobody is there: objects pass, as validation is open still; pods that want a proxy do not come without one.
     assert!(installed.apply(&broken("early")).well);
-    let said = installed.apply(&pods::pod("early"));
-    assert!(!said.well && said.text.contains("failed calling webhook"), "{said:?}");
+    let output = installed.apply(&pods::pod("early"));
+    assert!(!output.well && output.text.contains("failed calling webhook"), "{output:?}");
 
     let first = installed.navarch("first").await;
     let root = installed.authority.root();
@@ -46,8 +46,8 @@ async fn webhooks_serve_the_api_server_throughout_their_lifecycle() {
     assert!(ended.await.unwrap().unwrap());
 
     // Without Navarch nothing passes that would have to be asked about.
-    let said = installed.apply(&good("down"));
-    assert!(!said.well && said.text.contains("failed calling webhook"), "{said:?}");
+    let output = installed.apply(&good("down"));
+    assert!(!output.well && output.text.contains("failed calling webhook"), "{output:?}");
     assert!(!installed.apply(&pods::pod("down")).well);
     let _again = installed.navarch("again").await;
     until("it is back", async || installed.apply(&good("back")).well).await;
@@ -92,8 +92,8 @@ async fn versions(installed: &Installed) -> Vec<(String, Value)> {
 /// Edits a validating webhook configuration.
 fn patch(installed: &Installed, name: &str, patch: &Value) {
     let patch = patch.to_string();
-    let said = installed.kubectl(&["patch", "validatingwebhookconfiguration", name, "--type=json", "-p", &patch], "");
-    assert!(said.well, "{said:?}");
+    let output = installed.kubectl(&["patch", "validatingwebhookconfiguration", name, "--type=json", "-p", &patch], "");
+    assert!(output.well, "{output:?}");
 }
 
 /// Somebody edits the configurations: ours are mended, others stay.
@@ -128,12 +128,12 @@ async fn edits_are_undone(installed: &Installed, root: &str) {
 
 /// The CA is replaced by one with another root while the API server keeps asking: all is answered, by either root.
 async fn rotation_leaves_no_gap(installed: &Installed, old: &str) {
-    let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (stop, requests) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let client = installed.cluster.client().await.unwrap();
-    let (told, count) = (stop.clone(), asked.clone());
+    let (stopped, count) = (stop.clone(), requests.clone());
     let asking = tokio::spawn(async move {
         let path = "/apis/networking.istio.io/v1/namespaces/default/virtualservices?dryRun=All";
-        while !told.load(Ordering::SeqCst) {
+        while !stopped.load(Ordering::SeqCst) {
             let body = serde_json::to_vec(&good("asking")).unwrap();
             let request = http::Request::post(path).header("content-type", "application/json").body(body).unwrap();
             client.request::<Value>(request).await.unwrap();
@@ -156,6 +156,6 @@ async fn rotation_leaves_no_gap(installed: &Installed, old: &str) {
     until("the new one signs", signs).await;
     stop.store(true, Ordering::SeqCst);
     asking.await.unwrap();
-    assert!(asked.load(Ordering::SeqCst) > 50, "{asked:?}");
+    assert!(requests.load(Ordering::SeqCst) > 50, "{requests:?}");
     assert!(!installed.apply(&broken("rotated")).well);
 }

@@ -31,8 +31,8 @@ async fn plan_warnings_report_the_effect_of_a_change() {
     navarch.wait_ready().await.unwrap();
     let root = installed.authority.root();
     until("validation is in force", || installed.is_registered(&root)).await;
-    let said = installed.kubectl(&["apply", "-f", "-"], &configuration(installed.port));
-    assert!(said.well, "{said:?}");
+    let output = installed.kubectl(&["apply", "-f", "-"], &configuration(installed.port));
+    assert!(output.well, "{output:?}");
     let hook =
         || async { installed.webhooks("validating", "navarch-plan-istio-system").await.pop().unwrap_or_default() };
     until("it has its roots", || async { hook().await["clientConfig"]["caBundle"].is_string() }).await;
@@ -48,20 +48,20 @@ async fn plan_warnings_report_the_effect_of_a_change() {
         installed.try_out(&object("VirtualService", "a", &spec(1))).text.contains(nobody)
     })
     .await;
-    let told = |object: &Value| {
-        let said = installed.apply(object);
-        assert!(said.well, "{said:?}");
-        said.text.contains(nobody)
+    let is_warned = |object: &Value| {
+        let output = installed.apply(object);
+        assert!(output.well, "{output:?}");
+        output.text.contains(nobody)
     };
-    assert!(told(&object("VirtualService", "a", &spec(1))));
+    assert!(is_warned(&object("VirtualService", "a", &spec(1))));
     until("it is read", || async {
         installed.kubectl(&["label", "--overwrite", "virtualservice", "a", "x=y"], "").text.contains("labeled")
     })
     .await;
-    assert!(told(&object("VirtualService", "a", &spec(2))));
+    assert!(is_warned(&object("VirtualService", "a", &spec(2))));
     // Validation says what may not be; it is not said twice.
-    let said = installed.apply(&broken("broken"));
-    assert!(!said.well && !said.text.contains("plan:"), "{said:?}");
+    let output = installed.apply(&broken("broken"));
+    assert!(!output.well && !output.text.contains("plan:"), "{output:?}");
     let removed = || async {
         installed.kubectl(&["delete", "--dry-run=server", "virtualservice", "a"], "").text.contains(nobody)
     };

@@ -57,14 +57,14 @@ impl Delta {
         };
         ask(Kind::Clusters, &node.encode_to_vec());
         for kind in [Kind::Endpoints, Kind::Listeners, Kind::Routes, Kind::VirtualHosts] {
-            let is_asked = match kind {
+            let is_requested = match kind {
                 Kind::Clusters => false,
                 // Without a name, they would ask for all.
                 Kind::Endpoints | Kind::Routes => is_back && follower.wanted(kind).next().is_some(),
                 Kind::Listeners => is_back,
                 Kind::VirtualHosts => self.takes_hosts,
             };
-            if is_asked {
+            if is_requested {
                 ask(kind, &[]);
             }
         }

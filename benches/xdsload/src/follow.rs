@@ -73,12 +73,12 @@ impl Follower {
                 self.routes.came(all);
             }
             Kind::Clusters => {
-                let asked = asked(names, Kind::Endpoints, came);
-                all.zip(asked).for_each(|(id, asked)| self.endpoints.replace(id, asked, &mut difference));
+                let requested = requested_by(names, Kind::Endpoints, came);
+                all.zip(requested).for_each(|(id, requested)| self.endpoints.replace(id, requested, &mut difference));
             }
             Kind::Listeners => {
-                let asked = asked(names, Kind::Routes, came);
-                all.zip(asked).for_each(|(id, asked)| self.routes.replace(id, asked, &mut difference));
+                let requested = requested_by(names, Kind::Routes, came);
+                all.zip(requested).for_each(|(id, requested)| self.routes.replace(id, requested, &mut difference));
             }
             Kind::VirtualHosts => {}
         }
@@ -142,7 +142,7 @@ impl Follower {
 }
 
 /// What each of the resources that came asks for of a kind, and behind them nothing for what is gone.
-fn asked(names: &Names, target: Kind, came: &[ReceivedResource<'_>]) -> impl Iterator<Item = Asks> + use<> {
+fn requested_by(names: &Names, target: Kind, came: &[ReceivedResource<'_>]) -> impl Iterator<Item = Asks> + use<> {
     let mut texts = Vec::new();
     let mut ends = Vec::with_capacity(came.len());
     for came in came {
@@ -156,9 +156,9 @@ fn asked(names: &Names, target: Kind, came: &[ReceivedResource<'_>]) -> impl Ite
     let ids = names.ids(target, &texts);
     let mut start = 0;
     let asks = ends.into_iter().map(move |end| {
-        let asked = Asks::of(ids.get(start..end).unwrap_or_default());
+        let requested = Asks::of(ids.get(start..end).unwrap_or_default());
         start = end;
-        asked
+        requested
     });
     asks.chain(std::iter::repeat(Asks::Nothing))
 }

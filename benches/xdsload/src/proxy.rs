@@ -101,17 +101,18 @@ impl Proxy {
         drop(outbox);
         let now = phase.clone();
         // Whoever was asked to wake this task does so; to ask each time that something comes would cost more than what comes.
-        let mut told = pin!(unconstrained(phase.changed()));
-        let mut asked: Option<Waker> = None;
+        let mut phase_changed = pin!(unconstrained(phase.changed()));
+        let mut registered_waker: Option<Waker> = None;
         loop {
             let step = poll_fn(|context| {
                 if now.has_changed().unwrap_or(true) {
                     return Poll::Ready(Ok(None));
                 }
                 let step = connection.poll(context, &mut |body, outbox| self.hear(body, memory, outbox));
-                if step.is_pending() && !asked.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-                    asked = Some(context.waker().clone());
-                    if told.as_mut().poll(context).is_ready() {
+                if step.is_pending() && !registered_waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
+                {
+                    registered_waker = Some(context.waker().clone());
+                    if phase_changed.as_mut().poll(context).is_ready() {
                         return Poll::Ready(Ok(None));
                     }
                 }

@@ -51,8 +51,8 @@ pub(crate) async fn run(plan: Plan) -> Result<()> {
     let tape = Arc::new(tape);
     let service = AggregatedDiscoveryServiceServer::new(Answering(move |request: &DeltaDiscoveryRequest| {
         // What acknowledges a response asks for none.
-        let asked = request.response_nonce.is_empty().then(|| tape.get(&request.type_url).cloned());
-        ControlFlow::Continue(asked.flatten())
+        let response = request.response_nonce.is_empty().then(|| tape.get(&request.type_url).cloned());
+        ControlFlow::Continue(response.flatten())
     }));
     tonic::transport::Server::builder()
         .initial_stream_window_size(16 << 20)

@@ -224,8 +224,8 @@ impl Run {
     /// Waits until all are in sync.
     async fn in_sync(&self, start: Duration, counts: crate::tally::Counts, usage: Option<Usage>) -> Result<Connected> {
         let tally = &self.shared.tally;
-        let mut said = Instant::now();
-        let deadline = said + Duration::from_secs(self.plan.patience);
+        let mut printed_at = Instant::now();
+        let deadline = printed_at + Duration::from_secs(self.plan.patience);
         while tally.in_sync() < self.plan.proxies {
             ensure!(
                 Instant::now() < deadline,
@@ -235,8 +235,8 @@ impl Run {
                 self.plan.patience,
                 tally.troubles().0
             );
-            if said.elapsed() > Duration::from_secs(1) {
-                said = Instant::now();
+            if printed_at.elapsed() > Duration::from_secs(1) {
+                printed_at = Instant::now();
                 eprintln!("{} of {} proxies in sync", tally.in_sync(), self.plan.proxies);
             }
             sleep(Duration::from_millis(1)).await;

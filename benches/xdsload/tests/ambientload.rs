@@ -31,8 +31,8 @@ fn every_figure_is_measured() {
     ];
     let sizes = small.iter().flat_map(|(flag, size)| [flag, size]);
     let output = Command::new(program).args([&navarch, &root]).arg(results.path()).args(sizes).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     let report: Value = serde_json::from_slice(&std::fs::read(results.path().join("ambient.json")).unwrap()).unwrap();
     let figures = report.get("figures").and_then(Value::as_array).unwrap();
     let value = |figure: &Value| figure.get("value").and_then(Value::as_f64);

@@ -153,8 +153,8 @@ mod tests {
         #[expect(clippy::disallowed_methods, reason = "the runtime of the test ends with it")]
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut asked = [0; 1024];
-            assert!(stream.read(&mut asked).await.unwrap() > 0);
+            let mut request = [0; 1024];
+            assert!(stream.read(&mut request).await.unwrap() > 0);
             stream.write_all(answer).await.unwrap();
         });
         port

@@ -188,7 +188,7 @@ fn launch(prepared: &Prepared, variables: &Variables, environment: &Environment)
         launcher: environment.launcher.clone(),
         program: prepared.config.binary_path.clone(),
         arguments: prepared.arguments.clone(),
-        variables: ciphers.into_iter().chain(prepared.told_peers.iter().cloned()).collect(),
+        variables: ciphers.into_iter().chain(prepared.peer_variables.iter().cloned()).collect(),
         user: as_proxy.then_some(1337),
     }
 }

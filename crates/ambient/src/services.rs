@@ -171,8 +171,8 @@ fn uses_waypoint_at_ingress(meta: &ObjectMeta, namespace: Option<&ObjectMeta>) -
 /// the configuration cluster: as in Istio, it applies if neither the Service nor the namespace of its cluster has the
 /// label.
 pub(super) fn is_taken_at_ingress_here(key: &ServiceKey, view: &View<'_>) -> bool {
-    let is_said_here = namespace(&key.namespace, view).is_some_and(|here| uses_waypoint_at_ingress(here, None));
-    let parts = if is_said_here { networks::remote_parts(view, key) } else { Arc::default() };
+    let has_label_here = namespace(&key.namespace, view).is_some_and(|here| uses_waypoint_at_ingress(here, None));
+    let parts = if has_label_here { networks::remote_parts(view, key) } else { Arc::default() };
     parts.first().is_some_and(|first| {
         let meta = &first.object.meta;
         let there = namespace_in_cluster(&ClusterRef::Remote(first.cluster.clone()), &key.namespace, view);

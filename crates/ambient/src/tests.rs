@@ -265,8 +265,9 @@ fn any_sequence_of_events_gives_the_same_result_as_a_fresh_start() {
     for kind in KINDS {
         mesh.ask(ztunnel, kind, &[]);
     }
-    let asked = ["n/10.96.0.1", "/10.96.0.1", "shop/db.shop.svc.cluster.local", "n/10.1.0.1", "shop/vm.example.com"];
-    mesh.ask(asking, ResourceType::Address, &asked);
+    let subscribed =
+        ["n/10.96.0.1", "/10.96.0.1", "shop/db.shop.svc.cluster.local", "n/10.1.0.1", "shop/vm.example.com"];
+    mesh.ask(asking, ResourceType::Address, &subscribed);
     let mut present = vec![false; all.len()];
     for step in 0..200_usize {
         let at = step * 7 % all.len();
@@ -279,7 +280,7 @@ fn any_sequence_of_events_gives_the_same_result_as_a_fresh_start() {
         for kind in KINDS {
             assert_eq!(mesh.shown(ztunnel, kind), fresh.ask(all_of, kind, &[]), "step {step} {kind:?}");
         }
-        let by_name = fresh.ask(some_of, ResourceType::Address, &asked);
+        let by_name = fresh.ask(some_of, ResourceType::Address, &subscribed);
         assert_eq!(mesh.shown(asking, ResourceType::Address), by_name, "step {step}");
     }
 }

@@ -207,8 +207,8 @@ fn analyzers_ask_for_the_kinds_that_they_name() {
         let context = case.context();
         for analyzer in analyzer::all() {
             analyzer.run_on(&context);
-            let asked = context.take_read_kinds();
-            let unnamed: Vec<_> = asked.iter().filter(|kind| !analyzer.inputs.contains(kind)).collect();
+            let read_kinds = context.take_read_kinds();
+            let unnamed: Vec<_> = read_kinds.iter().filter(|kind| !analyzer.inputs.contains(kind)).collect();
             assert!(unnamed.is_empty(), "{} asks for {unnamed:?} in {}", analyzer.name, case.name);
         }
     }
@@ -251,8 +251,8 @@ fn messages_follow_changes_and_unchanged_analyzers_do_not_run_again() {
     );
     let broken = named("DestinationRule", json!({ "host": 3 }));
     let codes = |found: &Incremental| {
-        let told = found.messages();
-        let of_others = told.iter().filter(|message| message.resource.kind != Kind::Gateway);
+        let messages = found.messages();
+        let of_others = messages.iter().filter(|message| message.resource.kind != Kind::Gateway);
         let codes = of_others.map(|message| message.kind.code).filter(|code| ["IST0101", "IST0106"].contains(code));
         codes.collect::<Vec<_>>()
     };

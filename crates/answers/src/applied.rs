@@ -135,8 +135,8 @@ impl fmt::Display for AppliedEverywhere {
             )?;
         }
         for applied in &known {
-            if let Some(said) = &applied.quarantined {
-                writeln!(f, "  quarantined: proxies have the previous version, or none; error of Envoy: {said}")?;
+            if let Some(error) = &applied.quarantined {
+                writeln!(f, "  quarantined: proxies have the previous version, or none; error of Envoy: {error}")?;
             }
             if let Some(state) = applied.rollout {
                 let word = state.word();

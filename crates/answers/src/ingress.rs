@@ -171,7 +171,7 @@ impl Entry<'_> {
             None => request.clone(),
         });
         let (connection, identity) = (Connection { http, ..connection }, identity(&gateway.proxy, context));
-        let asked = TracedRequest {
+        let traced = TracedRequest {
             context,
             others,
             connection: &connection,
@@ -182,7 +182,7 @@ impl Entry<'_> {
             may_use_waypoint: true,
             judged_by_ztunnel: &Cell::new(0),
         };
-        trace_endpoints(answer, &walk, &asked);
+        trace_endpoints(answer, &walk, &traced);
     }
 }
 

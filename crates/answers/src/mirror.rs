@@ -96,8 +96,8 @@ impl Mirror {
             match by_id.get(&id) {
                 None => engine.disconnect(id),
                 Some(client) => {
-                    let unasked = kinds.into_iter().filter(|kind| !client.interests.contains_key(kind));
-                    unasked.for_each(|kind| engine.unsubscribe(id, kind));
+                    let unsubscribed = kinds.into_iter().filter(|kind| !client.interests.contains_key(kind));
+                    unsubscribed.for_each(|kind| engine.unsubscribe(id, kind));
                 }
             }
         }
@@ -169,7 +169,7 @@ impl Mirror {
     fn follow_one(&mut self, at: usize) -> bool {
         let now = self.had(at);
         let Some(one) = self.clients.get_mut(at) else { return false };
-        let mut has_asked = false;
+        let mut has_changed = false;
         for (from, kind) in [
             (ResourceType::Cluster, ResourceType::Endpoint),
             (ResourceType::Listener, ResourceType::Route),
@@ -194,11 +194,11 @@ impl Mirror {
                 let interest = Interest { wildcard, names };
                 self.engine.subscribe(one.id, kind, interest.clone());
                 one.client.interests.insert(kind, interest);
-                has_asked = true;
+                has_changed = true;
             }
         }
         one.followed = now;
-        has_asked
+        has_changed
     }
 }
 

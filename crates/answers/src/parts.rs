@@ -230,8 +230,8 @@ mod tests {
         assert_eq!((whole.proxies, whole.reached, whole.bytes), (9, 7, 70));
         assert_eq!(whole.workloads, BTreeMap::from([("shop/api".to_owned(), 4), ("shop/web".to_owned(), 3)]));
         assert_eq!(whole.types["rds"], Totals { changed: 3, proxies: 7, ..Totals::default() });
-        let told: Vec<_> = whole.resources.iter().map(|one| (one.name.as_str(), one.proxies)).collect();
-        assert_eq!(told, [("80", 7), ("90", 3), ("90", 4)]);
+        let counts: Vec<_> = whole.resources.iter().map(|one| (one.name.as_str(), one.proxies)).collect();
+        assert_eq!(counts, [("80", 7), ("90", 3), ("90", 4)]);
         assert_eq!((whole.traffic.len(), whole.traffic[0].from.len()), (1, 2));
         assert_eq!((whole.left_out.len(), whole.refused.len(), whole.refused[0].proxies), (1, 1, 7));
         assert_eq!((whole.asked, whole.more), (vec!["a".to_owned(), "b".to_owned()], vec![]));

@@ -129,16 +129,16 @@ mod tests {
             pending_proxies: vec!["web-1.shop".to_owned()],
             reason: "waits for 1 proxy to acknowledge it".to_owned(),
         };
-        let told = "VirtualService shop/reviews: rolling, stage 2 of 3 (25%) since 12 s\n  \
+        let text = "VirtualService shop/reviews: rolling, stage 2 of 3 (25%) since 12 s\n  \
                     generation 7 is acknowledged by 24 of 25 affected proxies; the others have generation 6\n  \
                     pending: web-1.shop\n  waits for 1 proxy to acknowledge it\n";
-        assert_eq!(rollout.to_string(), told);
+        assert_eq!(rollout.to_string(), text);
         rollout.pending_proxies.clear();
         (rollout.state, rollout.stage, rollout.before) = (RolloutState::Stopped, 0, None);
         rollout.reason = "web-1.shop refused rds: no such filter".to_owned();
-        let told = "VirtualService shop/reviews: stopped\n  all proxies have no such object\n  \
+        let text = "VirtualService shop/reviews: stopped\n  all proxies have no such object\n  \
                     web-1.shop refused rds: no such filter\n";
-        assert_eq!(rollout.to_string(), told);
+        assert_eq!(rollout.to_string(), text);
         assert_eq!(Rollouts::default().to_string(), "no rollout is in progress\n");
     }
 }

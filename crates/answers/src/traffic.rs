@@ -87,15 +87,15 @@ fn outcome_at(resources: &Resources, connection: &Connection, text: String) -> S
     let verdict = verdict_for(TokenClaims::Absent);
     let end = if http.is_some() { "403" } else { "closed" };
     let token = if http.is_some() && verdict_for(TokenClaims::Unknown) != verdict { " without a token" } else { "" };
-    let told = if connection.entry == Entry::Inbound { "allowed".to_owned() } else { text };
+    let allowed = if connection.entry == Entry::Inbound { "allowed".to_owned() } else { text };
     match &verdict {
-        Verdict::Passes => told,
+        Verdict::Passes => allowed,
         Verdict::Denied(rule) => {
             let policy = policy_of(rule).unwrap_or_else(|| rule.clone());
             format!("{end}{token} by {policy}")
         }
         Verdict::NotAllowed(rules) => format!("{end}{token}: not allowed by {}", allowing(rules)),
-        Verdict::Unknown => format!("{told} where policies allow the client"),
+        Verdict::Unknown => format!("{allowed} where policies allow the client"),
     }
 }
 

@@ -40,10 +40,10 @@ pub(super) fn trace_waypoint(
     answer: &mut WhyNot,
     waypoint: &ProxySnapshot,
     destination: SocketAddr,
-    asked: &TracedRequest<'_>,
+    traced: &TracedRequest<'_>,
 ) -> bool {
     let name = &waypoint.proxy.name;
-    let connection = tunnelled(destination, asked.connection.http.clone());
+    let connection = tunnelled(destination, traced.connection.http.clone());
     let mut walkable = Walkable::read(&waypoint.had, &mut ReadResources::default());
     let Some(chain) = walkable.resources().chain(&connection) else {
         answer.reason = Some(format!("waypoint {name} has no filter chain for {destination}"));
@@ -56,7 +56,7 @@ pub(super) fn trace_waypoint(
     answer.steps.push(format!("waypoint {name} accepts the connection for {}", served(chain)));
     // The client address that a waypoint sees is not known here.
     let visit = Visit {
-        peer: Peer::Proven(asked.identity),
+        peer: Peer::Proven(traced.identity),
         source: None,
         remote: None,
         destination,
@@ -70,13 +70,13 @@ pub(super) fn trace_waypoint(
     if let Some(route) = walk.route.as_ref().filter(|route| !route.is_empty()) {
         answer.steps.push(format!("its route {route:?} matches"));
     }
-    answer.steps.push(forwarding(&walk, asked.called, waypoint.proxy.namespace.as_str()));
-    if let Some((reason, advice)) = outbound_reason(&walk, asked.context) {
+    answer.steps.push(forwarding(&walk, traced.called, waypoint.proxy.namespace.as_str()));
+    if let Some((reason, advice)) = outbound_reason(&walk, traced.context) {
         (answer.reason, answer.advice) = (Some(reason), advice);
         return false;
     }
     // A request passes at most one waypoint; afterwards the waypoint is the client.
-    let identity = identity(&waypoint.proxy, asked.context);
+    let identity = identity(&waypoint.proxy, traced.context);
     let http = connection.http.as_ref().map(|request| forwarded_request(request, judgement));
     let (connection, source) = (Connection { http, ..connection }, waypoint.proxy.ips.first().copied());
     let behind = TracedRequest {
@@ -85,7 +85,7 @@ pub(super) fn trace_waypoint(
         source,
         remote: None,
         may_use_waypoint: false,
-        ..*asked
+        ..*traced
     };
     trace_endpoints(answer, &walk, &behind)
 }

@@ -110,14 +110,14 @@ impl WhyNot {
 
     /// Adds a step about an address, unless the step exists for another address.
     pub(super) fn first_step(&mut self, step: &str, address: &SocketAddr) {
-        if !self.steps.iter().any(|told| told.starts_with(step)) {
+        if !self.steps.iter().any(|known| known.starts_with(step)) {
             self.steps.push(format!("{step} {address}"));
         }
     }
 
     /// Adds an unknown fact unless it exists.
     pub(super) fn unknown_once(&mut self, what: &str) {
-        if !self.unknown.iter().any(|told| told == what) {
+        if !self.unknown.iter().any(|known| known == what) {
             self.unknown.push(what.to_owned());
         }
     }

@@ -147,7 +147,7 @@ pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: 
     let identity = identity(from.proxy(), context);
     let (connection, called) = (&connection, (host, port));
     let (source, judged) = (from.proxy().ips.first().copied(), Cell::new(0));
-    let asked = TracedRequest {
+    let traced = TracedRequest {
         context,
         others,
         connection,
@@ -159,8 +159,8 @@ pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: 
         judged_by_ztunnel: &judged,
     };
     match from {
-        Origin::Proxy(place) => from_proxy(&mut answer, place, found, &asked),
-        Origin::Ambient(_) => from_ztunnel(&mut answer, found, &asked),
+        Origin::Proxy(place) => from_proxy(&mut answer, place, found, &traced),
+        Origin::Ambient(_) => from_ztunnel(&mut answer, found, &traced),
     }
     answer
 }

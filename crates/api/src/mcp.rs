@@ -219,11 +219,11 @@ mod tests {
             if type_url(object.kind()).is_empty() || has_status {
                 continue;
             }
-            let told = encode(&object).unwrap_or_else(|error| panic!("{}: {error:?}", decoded.subject));
-            let (subject, outcome) = super::decode(object.kind(), &told);
+            let encoded = encode(&object).unwrap_or_else(|error| panic!("{}: {error:?}", decoded.subject));
+            let (subject, outcome) = super::decode(object.kind(), &encoded);
             let Outcome::Read { object: back, unknown_fields } = outcome else { panic!("{subject}: {outcome:?}") };
             assert!(back.same_content(&object), "{back:#?}\n{object:#?}");
-            assert_eq!((encode(&back).unwrap(), unknown_fields), (told, Vec::new()));
+            assert_eq!((encode(&back).unwrap(), unknown_fields), (encoded, Vec::new()));
             *seen.entry(object.kind()).or_insert(0) += 1;
         }
         let missing: Vec<Kind> = kinds().filter(|kind| !seen.contains_key(kind)).collect();

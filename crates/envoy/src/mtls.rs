@@ -317,8 +317,8 @@ mod tests {
     fn taken(policies: &[String]) -> (MtlsMode, MtlsMode) {
         let mut mesh = TestMesh::new(&policies.concat());
         let proxy = mesh.sidecar("shop", "web");
-        let asked = mesh.query(proxy, &OfProxy);
-        (asked.on_port(80), asked.on_port(90))
+        let modes = mesh.query(proxy, &OfProxy);
+        (modes.on_port(80), modes.on_port(90))
     }
 
     #[test]

@@ -60,7 +60,8 @@ where
     AnyObject: From<std::sync::Arc<Object<T>>>,
 {
     let object = view.object::<T>(name)?;
-    let told = mcp::encode(&AnyObject::from(object.clone()));
-    told.inspect_err(|error| view.remark(format!("{} {name}: {error}; the object is not served over xDS", T::KIND)))
+    let encoded = mcp::encode(&AnyObject::from(object.clone()));
+    encoded
+        .inspect_err(|error| view.remark(format!("{} {name}: {error}; the object is not served over xDS", T::KIND)))
         .ok()
 }

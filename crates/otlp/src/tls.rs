@@ -73,10 +73,10 @@ mod tests {
     #[test]
     fn a_file_that_is_missing_or_holds_something_else_is_named() {
         let files = |roots: &str| TlsFiles { roots: Some(PathBuf::from(roots)), own: None };
-        let said = |roots: &str| connector(&files(roots), b"h2").err().unwrap().to_string();
-        assert_eq!(said("/nowhere/roots.pem"), "failed to read /nowhere/roots.pem");
+        let error = |roots: &str| connector(&files(roots), b"h2").err().unwrap().to_string();
+        assert_eq!(error("/nowhere/roots.pem"), "failed to read /nowhere/roots.pem");
         let here = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-        assert_eq!(said(here), format!("no PEM certificate in {here}"));
+        assert_eq!(error(here), format!("no PEM certificate in {here}"));
         assert!(connector(&TlsFiles::default(), b"h2").is_ok());
     }
 }

@@ -106,8 +106,8 @@ mod tests {
     fn missing_pem_blocks_are_named() {
         let (certificate, key) = certificate();
         let garbage = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n";
-        let said = |error: PemError| error.to_string();
-        assert_eq!(certificates(key.as_bytes(), "a.pem").map_err(said), Err("no PEM certificate in a.pem".to_owned()));
+        let text = |error: PemError| error.to_string();
+        assert_eq!(certificates(key.as_bytes(), "a.pem").map_err(text), Err("no PEM certificate in a.pem".to_owned()));
         let both = format!("{garbage}{certificate}");
         assert_eq!(certificates(both.as_bytes(), "a.pem"), Err(PemError::Unreadable("a.pem".to_owned())));
         assert_eq!(readable_certificates(both.as_bytes(), "a.pem").map(|all| all.len()), Ok(1));

@@ -98,9 +98,9 @@ impl Journal {
         match event {
             Event::Connected(id, proxy, peer) => {
                 let connected = Connected { proxy, peer, at: now };
-                let told = proxy_line(id.number(), &connected);
+                let entry = proxy_line(id.number(), &connected);
                 self.proxies.insert(id.number(), connected);
-                line(out, &told)
+                line(out, &entry)
             }
             Event::Gone(id) => {
                 let number = id.number();
@@ -210,10 +210,10 @@ fn watch(
     let requested = interest.map(|interest| &interest.names).filter(|names| !names.is_empty());
     let set = match requested {
         None => None,
-        Some(asked) => {
-            let (number, new_set) = names.number(asked, before);
-            if let Some(told) = new_set {
-                line(out, &Line::Names(told))?;
+        Some(subscribed) => {
+            let (number, new_set) = names.number(subscribed, before);
+            if let Some(definition) = new_set {
+                line(out, &Line::Names(definition))?;
             }
             Some(number)
         }

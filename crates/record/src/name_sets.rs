@@ -32,7 +32,7 @@ impl NameSets {
             add: texts(&mut names.difference(before)),
             remove: texts(&mut before.difference(names)),
         });
-        let shorter = difference.filter(|told| told.add.len() + told.remove.len() < names.len());
+        let shorter = difference.filter(|difference| difference.add.len() + difference.remove.len() < names.len());
         let whole = || NameSet { set: number, from: None, add: texts(&mut names.iter()), remove: Vec::new() };
         self.numbers.insert(names.clone(), number);
         (number, Some(shorter.unwrap_or_else(whole)))
@@ -75,15 +75,15 @@ mod tests {
     fn name_sets_are_recorded_once_and_then_as_differences() {
         let set = |names: &[&str]| Arc::new(names.iter().map(ResourceName::new).collect::<BTreeSet<_>>());
         let (first, second) = (set(&["a", "b", "c"]), set(&["a", "b", "d"]));
-        let (mut sets, mut told) = (NameSets::default(), DefinedSets::default());
+        let (mut sets, mut defined) = (NameSets::default(), DefinedSets::default());
         let (one, line) = sets.number(&first, None);
-        assert!(told.add(line.unwrap()));
+        assert!(defined.add(line.unwrap()));
         assert_eq!(sets.number(&set(&["a", "b", "c"]), None), (one, None));
         let (two, line) = sets.number(&second, Some(&first));
         let line = line.unwrap();
         assert_eq!((line.from, &line.add, &line.remove), (Some(one), &vec!["d".to_owned()], &vec!["c".to_owned()]));
-        assert!(told.add(line));
-        assert_eq!((told.get(one), told.get(two)), (Some(&first), Some(&second)));
-        assert!(!told.add(NameSet { set: 9, from: Some(8), ..NameSet::default() }));
+        assert!(defined.add(line));
+        assert_eq!((defined.get(one), defined.get(two)), (Some(&first), Some(&second)));
+        assert!(!defined.add(NameSet { set: 9, from: Some(8), ..NameSet::default() }));
     }
 }

@@ -78,7 +78,7 @@ struct Writer {
     /// When a new segment is started after a failure.
     retry_at: Timestamp,
     /// Whether the failure was logged.
-    has_told: bool,
+    has_logged: bool,
 }
 
 impl Recorder {
@@ -91,7 +91,7 @@ impl Recorder {
         let shared = Arc::new(Shared { clock, queue: Mutex::default(), ended: Condvar::new() });
         let of_thread = shared.clone();
         let journal = Journal::new(config.settings.clone(), config.version, clock());
-        let writer = Writer { config, journal, ring: None, retry_at: Timestamp::UNIX_EPOCH, has_told: false };
+        let writer = Writer { config, journal, ring: None, retry_at: Timestamp::UNIX_EPOCH, has_logged: false };
         let thread = std::thread::Builder::new().name("record".to_owned()).spawn(move || writer.run(&of_thread))?;
         Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
     }
@@ -231,8 +231,8 @@ impl Writer {
     /// Begins a segment.
     fn begin(&mut self, now: Timestamp) {
         match self.try_begin(now) {
-            Ok(()) if self.has_told => {
-                self.has_told = false;
+            Ok(()) if self.has_logged => {
+                self.has_logged = false;
                 tracing::info!(dir = %self.config.dir.display(), "recording resumed");
             }
             Ok(()) => {}
@@ -265,7 +265,7 @@ impl Writer {
         self.config.metrics.failures.inc();
         self.config.metrics.active.set(0);
         let dir = self.config.dir.display();
-        if !std::mem::replace(&mut self.has_told, true) {
+        if !std::mem::replace(&mut self.has_logged, true) {
             tracing::error!(
                 %dir, %error,
                 "failed to write the recording; proxies are served regardless, retrying every 30 s: set --record to a \
@@ -312,7 +312,7 @@ mod tests {
         };
         let journal = Journal::new(Settings::default(), "test", Timestamp::UNIX_EPOCH);
         let (failures, active) = (config.metrics.failures.clone(), config.metrics.active.clone());
-        let mut writer = Writer { config, journal, ring: None, retry_at: Timestamp::UNIX_EPOCH, has_told: false };
+        let mut writer = Writer { config, journal, ring: None, retry_at: Timestamp::UNIX_EPOCH, has_logged: false };
         writer.write(vec![(Timestamp::UNIX_EPOCH, Event::Synced)], &[], Timestamp::UNIX_EPOCH);
         writer.stop_after_overrun(Timestamp::UNIX_EPOCH);
         writer.ring.as_mut().unwrap().finish().unwrap();

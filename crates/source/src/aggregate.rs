@@ -156,7 +156,7 @@ mod tests {
     fn the_first_source_takes_precedence_until_it_removes_the_object() {
         let mut merged =
             Merged { names: vec![Arc::from("fs:///a"), Arc::from("k8s://")], holders: BTreeMap::new(), unsynced: 2 };
-        let mut told = |source, event| {
+        let mut applied = |source, event| {
             let mut batch = Batch::new();
             merged.apply(source, event, &mut batch);
             let brief = |event: SourceEvent| match event {
@@ -170,14 +170,14 @@ mod tests {
             batch.into_iter().map(brief).collect::<Vec<_>>().join(", ")
         };
         let name = object("k").object_ref();
-        assert_eq!(told(1, SourceEvent::Added(object("k"))), "+k");
-        assert_eq!(told(1, SourceEvent::FullSync), "");
+        assert_eq!(applied(1, SourceEvent::Added(object("k"))), "+k");
+        assert_eq!(applied(1, SourceEvent::FullSync), "");
         let duplicate = "fs:///a (Namespace shop): 0, k8s:// (Namespace shop): 1";
-        assert_eq!(told(0, SourceEvent::Added(object("f"))), format!("{duplicate}, ~f"));
-        assert_eq!(told(0, SourceEvent::FullSync), "synced");
-        assert_eq!(told(1, SourceEvent::Updated(object("l"))), "");
+        assert_eq!(applied(0, SourceEvent::Added(object("f"))), format!("{duplicate}, ~f"));
+        assert_eq!(applied(0, SourceEvent::FullSync), "synced");
+        assert_eq!(applied(1, SourceEvent::Updated(object("l"))), "");
         let well = "fs:///a (Namespace shop): 0, k8s:// (Namespace shop): 0";
-        assert_eq!(told(0, SourceEvent::Deleted(name.clone())), format!("{well}, ~l"));
-        assert_eq!(told(1, SourceEvent::Deleted(name)), "-");
+        assert_eq!(applied(0, SourceEvent::Deleted(name.clone())), format!("{well}, ~l"));
+        assert_eq!(applied(1, SourceEvent::Deleted(name)), "-");
     }
 }

@@ -176,7 +176,7 @@ pub(super) async fn an_empty_place_is_in_sync<S: SourceUnderTest>() {
 }
 
 /// Objects come, change and go.
-pub(super) async fn changes_are_told<S: SourceUnderTest>() {
+pub(super) async fn changes_are_reported<S: SourceUnderTest>() {
     let mut listener = Listener::<S>::start(&[namespace("shop", "1")]).await;
     listener.sync().await;
     listener.source.put(&virtual_service("a", "one")).await;
@@ -234,7 +234,7 @@ pub(super) async fn a_broken_object_harms_no_other<S: SourceUnderTest>() {
 }
 
 /// An unknown field is reported and ignored.
-pub(super) async fn unknown_fields_are_told<S: SourceUnderTest>() {
+pub(super) async fn unknown_fields_are_reported<S: SourceUnderTest>() {
     let mut odd = virtual_service("a", "a");
     odd["spec"]["hots"] = json!(["b"]);
     let mut listener = Listener::<S>::start(&[odd]).await;
@@ -245,7 +245,7 @@ pub(super) async fn unknown_fields_are_told<S: SourceUnderTest>() {
 }
 
 /// After any changes, in any order and at any speed, the sum of the events equals the current objects.
-pub(super) async fn what_is_told_adds_up<S: SourceUnderTest>() {
+pub(super) async fn reported_events_add_up<S: SourceUnderTest>() {
     for seed in 1..=4_u64 {
         let mut random = seed;
         let mut below = |bound: usize| {
@@ -305,9 +305,9 @@ macro_rules! suite {
             use super::*;
 
             $crate::conformance::suite! { @tests $source:
-                initial_objects_are_sent_before_sync an_empty_place_is_in_sync changes_are_told
+                initial_objects_are_sent_before_sync an_empty_place_is_in_sync changes_are_reported
                 equal_content_causes_no_event a_broken_version_leaves_the_last_good_one a_broken_object_harms_no_other
-                unknown_fields_are_told what_is_told_adds_up
+                unknown_fields_are_reported reported_events_add_up
             }
         }
     };

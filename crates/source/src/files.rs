@@ -234,8 +234,8 @@ impl Worker {
         let reading = catch_unwind(AssertUnwindSafe(|| scan::read(path, stamp, self.index.hash(&file))));
         // A bug that one file triggers must not affect other files.
         let reading = reading.unwrap_or_else(|_| Reading::Unreadable("BUG: panic while reading the file".to_owned()));
-        let is_told_at_once = matches!(reading, Reading::Unfit(_));
-        if matches!(reading, Reading::Changing) || (!is_told_at_once && scan::stamp(path) != stamp) {
+        let is_reported_at_once = matches!(reading, Reading::Unfit(_));
+        if matches!(reading, Reading::Changing) || (!is_reported_at_once && scan::stamp(path) != stamp) {
             self.agenda.note_file(path.to_owned(), Signal::Touched, now);
             return;
         }

@@ -229,7 +229,7 @@ mod tests {
         let addresses = AddressPolicy { allow_loopback: true, ..AddressPolicy::default() };
         let fetching = KeyFetching::new(KeyConfig { refresh: Duration::from_mins(20), addresses });
         let (demands, wanted) = mpsc::channel(8);
-        let (out, _told) = mpsc::channel(8);
+        let (out, _results) = mpsc::channel(8);
         let mut tasks = JoinSet::new();
         tasks.spawn(fetching.run(wanted, out));
         demands.send(demand("flood", (0..1000).map(|n| format!("http://{at}/{n}")))).await.unwrap();
@@ -237,7 +237,7 @@ mod tests {
         let place = format!("http://{}/keys", other.local_addr().unwrap());
         demands.send(demand("shop", [place])).await.unwrap();
         // Its place is asked though none of the others has answered, and by then all that will be asked of those have been.
-        let (_asked, _) = other.accept().await.unwrap();
+        let (_connection, _) = other.accept().await.unwrap();
         while let Some(more) = silent.accept().now_or_never() {
             held.push(more.unwrap());
         }

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     /// All that a source has to tell.
-    fn told(root: &str) -> Layer {
+    fn layer(root: &str) -> Layer {
         let config = MeshConfig { root_namespace: root.to_owned(), ..MeshConfig::istio_defaults() };
         Layer { mesh: Some(Arc::new(config)), networks: Some(Arc::default()), synced: true }
     }
@@ -182,9 +182,9 @@ mod tests {
         let root = |files: (bool, bool)| {
             let mut layers = Layers {
                 files,
-                shared: told("shared"),
-                maps: told("map"),
-                file: told("file"),
+                shared: layer("shared"),
+                maps: layer("map"),
+                file: layer("file"),
                 passed: Layer::default(),
             };
             let mut on = Batch::new();
@@ -203,9 +203,9 @@ mod tests {
     fn nothing_is_reported_before_all_layers_are_read() {
         let mut layers = Layers {
             files: (true, false),
-            shared: told("shared"),
+            shared: layer("shared"),
             maps: Layer::default(),
-            file: told("file"),
+            file: layer("file"),
             passed: Layer::default(),
         };
         let mut on = Batch::new();

@@ -214,16 +214,16 @@ impl Analysis {
 /// Logs a failed write; returns whether it need not be retried before a change.
 fn log_failure(unwritten: &mut BTreeSet<Kind>, failure: &Failure) -> bool {
     let Failure { key, error } = failure;
-    let (kind, ns, name, said) = (key.kind.as_str(), &key.namespace, &key.name, InWords(error));
+    let (kind, ns, name, text) = (key.kind.as_str(), &key.namespace, &key.name, InWords(error));
     if is_stale(error) {
         // Another writer has changed it; the watch will report that.
-        tracing::debug!(kind, ns, name, error = %said, "object changed concurrently; retrying");
+        tracing::debug!(kind, ns, name, error = %text, "object changed concurrently; retrying");
         return true;
     }
     if unwritten.insert(key.kind) {
-        tracing::warn!(kind, ns, name, error = %said, "failed to write status; further failures of this kind are logged at debug");
+        tracing::warn!(kind, ns, name, error = %text, "failed to write status; further failures of this kind are logged at debug");
     } else {
-        tracing::debug!(kind, ns, name, error = %said, "failed to write status");
+        tracing::debug!(kind, ns, name, error = %text, "failed to write status");
     }
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }

@@ -105,11 +105,11 @@ impl ObjectReports {
         let mut written = WrittenReports::default();
         loop {
             let now = self.reported.borrow_and_update().clone();
-            let are_all_told = self.write_all(&events, &now, &mut written).await;
+            let are_all_written = self.write_all(&events, &now, &mut written).await;
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = self.reported.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep(RETRY_DELAY), if !are_all_told => {}
+                () = tokio::time::sleep(RETRY_DELAY), if !are_all_written => {}
             }
         }
     }
@@ -121,7 +121,7 @@ impl ObjectReports {
         now: &BTreeMap<ObjectRef, ObjectReport>,
         written: &mut WrittenReports,
     ) -> bool {
-        let mut are_all_told = true;
+        let mut are_all_written = true;
         for (name, report) in now {
             if written.conditions.get(name) == Some(report) {
                 continue;
@@ -131,12 +131,12 @@ impl ObjectReports {
                 Ok(is_there) => {
                     written.events.insert(name.clone(), report.clone());
                     // A route without parents has no place for the condition yet.
-                    are_all_told &= is_there;
+                    are_all_written &= is_there;
                     if is_there {
                         written.conditions.insert(name.clone(), report.clone());
                     }
                 }
-                Err(error) => are_all_told = failed(name, &error),
+                Err(error) => are_all_written = failed(name, &error),
             }
         }
         let gone: Vec<ObjectRef> = written.events.keys().filter(|name| !now.contains_key(*name)).cloned().collect();
@@ -146,10 +146,10 @@ impl ObjectReports {
                     written.conditions.remove(&name);
                     written.events.remove(&name);
                 }
-                Err(error) => are_all_told = failed(&name, &error),
+                Err(error) => are_all_written = failed(&name, &error),
             }
         }
-        are_all_told
+        are_all_written
     }
 
     /// Writes the condition of one object or clears it, and creates a warning Event if wanted. Returns whether the object has a
@@ -294,8 +294,8 @@ mod tests {
     use super::ReportedCondition::Quarantined;
     use super::*;
 
-    fn told(said: &str) -> ObjectReport {
-        ObjectReport { is_true: true, reason: "RefusedByProxies", message: said.into(), warning: None }
+    fn refusal(message: &str) -> ObjectReport {
+        ObjectReport { is_true: true, reason: "RefusedByProxies", message: message.into(), warning: None }
     }
 
     #[test]
@@ -303,7 +303,7 @@ mod tests {
         let entry = |controller: &str| json!({ "controllerName": controller, "conditions": [{ "type": "Accepted" }] });
         let status = json!({ "parents": [entry("other"), entry("ours"), entry("ours")] });
         let corrections =
-            parents_corrections(Some(&status), (Quarantined, Some(&told("no such filter"))), "t1", "ours").unwrap();
+            parents_corrections(Some(&status), (Quarantined, Some(&refusal("no such filter"))), "t1", "ours").unwrap();
         let places: Vec<&str> = corrections.iter().map(|(place, _)| place.as_str()).collect();
         assert_eq!(places, ["parents/1/conditions", "parents/2/conditions"]);
         let (_, conditions) = &corrections[0];
@@ -313,7 +313,7 @@ mod tests {
         // Before the controller has written of its parents there is no place.
         let empty = json!({ "parents": [entry("other")] });
         for status in [None, Some(&empty)] {
-            assert_eq!(parents_corrections(status, (Quarantined, Some(&told("no"))), "t3", "ours"), None);
+            assert_eq!(parents_corrections(status, (Quarantined, Some(&refusal("no"))), "t3", "ours"), None);
         }
         assert_eq!(resource_of(Kind::HttpRoute).map(|resource| resource.plural).as_deref(), Some("httproutes"));
         assert_eq!(resource_of(Kind::Pod), None);
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn one_condition_is_kept_right_among_those_of_others() {
         let theirs = json!({ "type": "Mine", "status": "True" });
-        let report = told("no such filter");
+        let report = refusal("no such filter");
         assert_eq!(correction(Some(&json!({ "conditions": [theirs] })), (Quarantined, None), "t0"), None);
         let first = correction(Some(&json!({ "conditions": [theirs] })), (Quarantined, Some(&report)), "t1").unwrap();
         assert_eq!(

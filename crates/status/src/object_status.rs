@@ -132,8 +132,8 @@ impl ObjectStatuses {
 }
 
 /// Whether a wanted status has a condition of a later generation.
-fn observes_later(said: &Value, generation: i64) -> bool {
-    match said {
+fn observes_later(status: &Value, generation: i64) -> bool {
+    match status {
         Value::Object(members) => members.iter().any(|(name, value)| match (name.as_str(), value.as_i64()) {
             ("observedGeneration", Some(observed)) => observed > generation,
             _ => observes_later(value, generation),

@@ -59,14 +59,14 @@ mod tests {
         let first = correction(Some(&json!({ "conditions": [theirs] })), some, "t1").unwrap();
         assert_eq!(first[0], theirs);
         assert_eq!((&first[1]["status"], &first[1]["message"]), (&json!("False"), &json!("3/4 proxies up to date.")));
-        let told = json!({ "conditions": first });
-        assert_eq!(correction(Some(&told), some, "t2"), None);
-        let more = correction(Some(&told), Progress { current: 2, ..some }, "t2").unwrap();
+        let status = json!({ "conditions": first });
+        assert_eq!(correction(Some(&status), some, "t2"), None);
+        let more = correction(Some(&status), Progress { current: 2, ..some }, "t2").unwrap();
         assert_eq!((&more[1]["lastProbeTime"], &more[1]["lastTransitionTime"]), (&json!("t2"), &json!("t1")));
-        let done = correction(Some(&told), all, "t3").unwrap();
+        let done = correction(Some(&status), all, "t3").unwrap();
         assert_eq!((&done[1]["status"], &done[1]["lastTransitionTime"]), (&json!("True"), &json!("t3")));
         assert_eq!(done.len(), 2);
         let none = Progress { reached: 0, current: 0, ..some };
-        assert_eq!(correction(Some(&told), none, "t4").unwrap()[1]["message"], "0/0 proxies up to date.");
+        assert_eq!(correction(Some(&status), none, "t4").unwrap()[1]["message"], "0/0 proxies up to date.");
     }
 }

@@ -241,18 +241,18 @@ impl Registrar {
     }
 
     /// Follows a stream to its end, and then cleans up its entry.
-    async fn follow(self, workload: Workload, mut told: watch::Receiver<Option<(WorkloadHealth, Timestamp)>>) {
+    async fn follow(self, workload: Workload, mut reported: watch::Receiver<Option<(WorkloadHealth, Timestamp)>>) {
         let (name, payer) = (workload.entry(), workload.rate_limit_key());
-        while told.changed().await.is_ok() {
-            let report = told.borrow_and_update().clone();
+        while reported.changed().await.is_ok() {
+            let report = reported.borrow_and_update().clone();
             if let Some((health, at)) = report.filter(|_| self.0.config.tells_health) {
                 // A newer report replaces an older one that could not be written.
                 tokio::select! {
                     biased;
                     () = self.retry_until_success((&name, &payer), || self.write_health(&name, &health, at)) => {}
-                    newer = told.changed() => if newer.is_err() { break } else { told.mark_changed() },
+                    newer = reported.changed() => if newer.is_err() { break } else { reported.mark_changed() },
                 }
-                if !pause(&mut told).await {
+                if !pause(&mut reported).await {
                     break;
                 }
             }

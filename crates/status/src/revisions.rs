@@ -154,11 +154,11 @@ impl Responsibility {
 
     /// Waits until the selection changes.
     pub(crate) async fn changed(&mut self) {
-        let is_told = match self {
+        let has_changed = match self {
             Self::All => false,
             Self::Revision(own) => own.changed().await.is_ok(),
         };
-        if !is_told {
+        if !has_changed {
             std::future::pending::<()>().await;
         }
     }

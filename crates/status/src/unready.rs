@@ -60,8 +60,8 @@ impl EventHistory {
             return None;
         };
         let since = *self.since.get_or_insert(now);
-        let is_repeated = self.last.as_ref().is_some_and(|(at, said)| {
-            let wait = if *said == missing { REPEAT_INTERVAL } else { MIN_INTERVAL };
+        let is_repeated = self.last.as_ref().is_some_and(|(at, reported)| {
+            let wait = if *reported == missing { REPEAT_INTERVAL } else { MIN_INTERVAL };
             now.duration_since(*at) < wait
         });
         if is_repeated || now.duration_since(since) < DELAY {
@@ -110,10 +110,10 @@ mod tests {
     use super::*;
 
     /// The seconds at which something is reported, given what is missing in each.
-    fn told(missing: impl Fn(u64) -> Option<&'static str>, seconds: u64) -> Vec<(u64, String)> {
-        let (begin, mut told) = (Instant::now(), EventHistory::default());
+    fn reported(missing: impl Fn(u64) -> Option<&'static str>, seconds: u64) -> Vec<(u64, String)> {
+        let (begin, mut history) = (Instant::now(), EventHistory::default());
         let look = |second| {
-            let note = told.next(missing(second).map(str::to_owned), begin + Duration::from_secs(second))?;
+            let note = history.next(missing(second).map(str::to_owned), begin + Duration::from_secs(second))?;
             Some((second, note))
         };
         (0..=seconds).filter_map(look).collect()
@@ -121,16 +121,16 @@ mod tests {
 
     #[tokio::test]
     async fn only_lasting_unreadiness_is_reported() {
-        assert_eq!(told(|second| (second < 9).then_some("a"), 100), []);
+        assert_eq!(reported(|second| (second < 9).then_some("a"), 100), []);
         let event = |second, note: &str| (second, note.to_owned());
-        assert_eq!(told(|_| Some("a"), 2000), [event(10, "a"), event(1810, "a")]);
+        assert_eq!(reported(|_| Some("a"), 2000), [event(10, "a"), event(1810, "a")]);
         // Even if the missing parts change each second, logs and Events stay few.
-        let flapping = told(|second| Some(if second % 2 == 0 { "a" } else { "b" }), 100);
+        let flapping = reported(|second| Some(if second % 2 == 0 { "a" } else { "b" }), 100);
         assert_eq!(flapping, [event(10, "a"), event(41, "b"), event(72, "a")]);
         // It was ready in between, for a moment.
-        let again = told(|second| (second != 20).then_some("a"), 100);
+        let again = reported(|second| (second != 20).then_some("a"), 100);
         assert_eq!(again, [event(10, "a")]);
-        let other = told(|second| Some(if second < 15 { "a" } else { "b" }), 100);
+        let other = reported(|second| Some(if second < 15 { "a" } else { "b" }), 100);
         assert_eq!(other, [event(10, "a"), event(40, "b")]);
     }
 }

@@ -206,7 +206,7 @@ mod tests {
     }
 
     /// What policies say of a peer that comes from 10.1.0.4 to port 8080 of a workload of `shop` that lists `shop/listed`.
-    fn said(policies: &[&Authorization], peer: Peer<'_>) -> Verdict {
+    fn verdict_for(policies: &[&Authorization], peer: Peer<'_>) -> Verdict {
         let visitor = Visitor {
             peer,
             source: Some("10.1.0.4".parse().unwrap()),
@@ -227,16 +227,16 @@ mod tests {
         let of_client = Match { principals, ..Match::default() };
         let allows = policy("a", Action::Allow, Scope::Namespace, of_client.clone());
         let denies = policy("d", Action::Deny, Scope::Global, all);
-        assert_eq!(said(&[&allows], CLIENT), Verdict::Passes);
-        assert_eq!(said(&[&allows], Peer::Nobody), Verdict::NotAllowed(vec!["shop/a".to_owned()]));
-        assert_eq!(said(&[&allows], Peer::Somebody), Verdict::Unknown);
-        assert_eq!(said(&[&allows, &denies], CLIENT), Verdict::Denied("shop/d".to_owned()));
-        assert_eq!(said(&[&Authorization { dry_run: true, ..denies }], CLIENT), Verdict::Passes);
+        assert_eq!(verdict_for(&[&allows], CLIENT), Verdict::Passes);
+        assert_eq!(verdict_for(&[&allows], Peer::Nobody), Verdict::NotAllowed(vec!["shop/a".to_owned()]));
+        assert_eq!(verdict_for(&[&allows], Peer::Somebody), Verdict::Unknown);
+        assert_eq!(verdict_for(&[&allows, &denies], CLIENT), Verdict::Denied("shop/d".to_owned()));
+        assert_eq!(verdict_for(&[&Authorization { dry_run: true, ..denies }], CLIENT), Verdict::Passes);
         // Of those with a selector the listed ones count.
         let other = policy("other", Action::Deny, Scope::WorkloadSelector, of_client.clone());
         let listed = policy("listed", Action::Deny, Scope::WorkloadSelector, of_client);
-        assert_eq!(said(&[&other], CLIENT), Verdict::Passes);
-        assert_eq!(said(&[&other, &listed], CLIENT), Verdict::Denied("shop/listed".to_owned()));
+        assert_eq!(verdict_for(&[&other], CLIENT), Verdict::Passes);
+        assert_eq!(verdict_for(&[&other, &listed], CLIENT), Verdict::Denied("shop/listed".to_owned()));
     }
 
     #[test]
@@ -244,15 +244,15 @@ mod tests {
         let anybody = StringMatch { match_type: Some(MatchType::Presence(())) };
         let strict = Match { not_principals: vec![anybody], ..Match::default() };
         let strict = policy("strict", Action::Deny, Scope::Global, strict);
-        assert_eq!(said(&[&strict], Peer::Nobody), Verdict::Denied("shop/strict".to_owned()));
-        assert_eq!(said(&[&strict], CLIENT), Verdict::Passes);
-        assert_eq!(said(&[&strict], Peer::Somebody), Verdict::Passes);
+        assert_eq!(verdict_for(&[&strict], Peer::Nobody), Verdict::Denied("shop/strict".to_owned()));
+        assert_eq!(verdict_for(&[&strict], CLIENT), Verdict::Passes);
+        assert_eq!(verdict_for(&[&strict], Peer::Somebody), Verdict::Passes);
         let empty = policy("empty", Action::Allow, Scope::Namespace, Match::default());
-        assert_eq!(said(&[&empty], CLIENT), Verdict::NotAllowed(vec!["shop/empty".to_owned()]));
+        assert_eq!(verdict_for(&[&empty], CLIENT), Verdict::NotAllowed(vec!["shop/empty".to_owned()]));
         // No rules at all are met by all, no groups by none.
         let all = Authorization { groups: vec![Group::default()], ..empty.clone() };
-        assert_eq!(said(&[&all], CLIENT), Verdict::Passes);
-        assert_ne!(said(&[&Authorization { groups: Vec::new(), ..empty }], CLIENT), Verdict::Passes);
+        assert_eq!(verdict_for(&[&all], CLIENT), Verdict::Passes);
+        assert_ne!(verdict_for(&[&Authorization { groups: Vec::new(), ..empty }], CLIENT), Verdict::Passes);
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
             (Match { not_namespaces: vec![exact("bank")], destination_ports: vec![80], ..Match::default() }, false),
         ] {
             let one = policy("p", Action::Allow, Scope::Namespace, wanted.clone());
-            assert_eq!(said(&[&one], CLIENT) == Verdict::Passes, passes, "{wanted:?}");
+            assert_eq!(verdict_for(&[&one], CLIENT) == Verdict::Passes, passes, "{wanted:?}");
         }
     }
 }

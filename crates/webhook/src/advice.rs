@@ -122,7 +122,7 @@ mod tests {
                 "spec": {"hosts": hosts, "http": [{"route": [{"destination": {"host": "reviews"}}]}]},
             })
         };
-        let told = |operation, object: &Value| {
+        let intent_of = |operation, object: &Value| {
             let (answer, intent) = read(&review(operation, object));
             let written: Value = serde_json::from_slice(&answer.write().unwrap()).unwrap();
             assert_eq!(written["response"], json!({"uid": "u", "allowed": true}));
@@ -130,12 +130,12 @@ mod tests {
         };
         let good = object(&json!(["reviews"]));
         assert!(
-            matches!(told("CREATE", &good), Some(Intent::Put(put)) if put.object_ref().name.name == "reviews".into())
+            matches!(intent_of("CREATE", &good), Some(Intent::Put(put)) if put.object_ref().name.name == "reviews".into())
         );
-        assert!(told("UPDATE", &object(&json!(["*.com", "a b"]))).is_none());
-        let removed = told("DELETE", &Value::Null);
+        assert!(intent_of("UPDATE", &object(&json!(["*.com", "a b"]))).is_none());
+        let removed = intent_of("DELETE", &Value::Null);
         assert!(matches!(removed, Some(Intent::Remove(name)) if name.to_string() == "VirtualService shop/reviews"));
-        assert!(told("CONNECT", &good).is_none() && told("CREATE", &Value::Null).is_none());
+        assert!(intent_of("CONNECT", &good).is_none() && intent_of("CREATE", &Value::Null).is_none());
     }
 
     #[test]

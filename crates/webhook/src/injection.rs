@@ -67,13 +67,13 @@ fn answer(request: &Request, path: &str, injector: &Injector, objects: Option<&O
     let namespace = request.namespace.as_deref().unwrap_or_default();
     let parameters = parameters(path);
     let namespace_annotations = objects.and_then(|objects| annotations(objects, namespace));
-    let asked = InjectRequest {
+    let inject_request = InjectRequest {
         pod: &request.object,
         namespace,
         namespace_annotations: namespace_annotations.as_ref(),
         parameters: &parameters,
     };
-    let injection = match injector.inject(&asked) {
+    let injection = match injector.inject(&inject_request) {
         Ok(injection) => injection,
         Err(error) => {
             let reason = error.to_string();

@@ -345,8 +345,8 @@ mod tests {
 
     fn kinds() -> Vec<ReadKind> {
         let all = KubernetesScope::default().read_kinds();
-        let told = [Kind::VirtualService, Kind::EnvoyFilter, Kind::HttpRoute, Kind::Pod];
-        all.into_iter().filter(|kind| told.contains(&kind.kind)).collect()
+        let wanted = [Kind::VirtualService, Kind::EnvoyFilter, Kind::HttpRoute, Kind::Pod];
+        all.into_iter().filter(|kind| wanted.contains(&kind.kind)).collect()
     }
 
     fn served(all: &[(&str, &str, &str)]) -> Served {
@@ -421,18 +421,18 @@ mod tests {
 
     #[test]
     fn missing_webhooks_and_missing_roots_are_reported() {
-        let told = |all: &[&str], without_roots: &[&str]| {
+        let findings = |all: &[&str], without_roots: &[&str]| {
             let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
             let seen = FoundWebhooks { all: owned(all), without_roots: owned(without_roots) };
             let mut health = Health::default();
             webhooks(HookKind::Mutating, &seen, "canary", &mut health);
             health.findings.into_iter().map(|finding| (finding.level, finding.what)).collect::<Vec<_>>()
         };
-        assert_eq!(told(&["a"], &[]), []);
+        assert_eq!(findings(&["a"], &[]), []);
         let none = "no mutatingwebhookconfigurations has the label istio.io/rev=canary: pods are not injected";
-        assert_eq!(told(&[], &[]), [(Level::Note, none.to_owned())]);
+        assert_eq!(findings(&[], &[]), [(Level::Note, none.to_owned())]);
         let lacks = "caBundle of a (mutatingwebhookconfigurations) lacks a root of the webhooks' certificate: pods are not injected";
-        assert_eq!(told(&["a", "b"], &["a"]), [(Level::Wrong, lacks.to_owned())]);
+        assert_eq!(findings(&["a", "b"], &["a"]), [(Level::Wrong, lacks.to_owned())]);
     }
 
     #[test]

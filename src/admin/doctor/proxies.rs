@@ -89,16 +89,16 @@ mod tests {
 
     #[test]
     fn proxies_with_a_minority_version_are_reported() {
-        let told = |all: &[(&str, &str)]| {
+        let findings = |all: &[(&str, &str)]| {
             let mut health = Health::default();
             versions_of(all.iter().map(|(version, proxy)| ((*version).to_owned(), *proxy)), &mut health);
             health.findings.into_iter().map(|finding| (finding.level, finding.what, finding.next)).collect::<Vec<_>>()
         };
-        assert_eq!(told(&[]), []);
-        assert_eq!(told(&[("1.32.0", "a.shop"), ("1.32.0", "b.shop")]), []);
+        assert_eq!(findings(&[]), []);
+        assert_eq!(findings(&[("1.32.0", "a.shop"), ("1.32.0", "b.shop")]), []);
         let what = "old.bank has version 1.30.1, most proxies have 1.32.0".to_owned();
         let next = "kubectl rollout restart deployment -n bank".to_owned();
         let all = [("1.32.0", "a.shop"), ("1.32.0", "b.shop"), ("1.30.1", "old.bank")];
-        assert_eq!(told(&all), [(Level::Note, what, next)]);
+        assert_eq!(findings(&all), [(Level::Note, what, next)]);
     }
 }

@@ -54,11 +54,11 @@ pub(in crate::admin) async fn mesh(State(state): State<AdminState>, parameters: 
         connected.waypoints += usize::from(info.proxy.kind == ProxyKind::Waypoint);
         connected.ztunnels += usize::from(info.proxy.kind == ProxyKind::Ztunnel);
     }
-    let asked = parameters.clone();
+    let requested = parameters.clone();
     // A large mesh would block a thread of the runtime for too long.
-    let work = tokio::task::spawn_blocking(move || match asked.get("namespace").filter(|name| !name.is_empty()) {
-        Some(namespace) => services(&context, &Namespace::new(namespace), &asked),
-        None => namespaces(&context, proxies, &asked),
+    let work = tokio::task::spawn_blocking(move || match requested.get("namespace").filter(|name| !name.is_empty()) {
+        Some(namespace) => services(&context, &Namespace::new(namespace), &requested),
+        None => namespaces(&context, proxies, &requested),
     });
     match work.await {
         Ok(mut answer) => {

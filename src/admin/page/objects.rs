@@ -140,6 +140,6 @@ fn row((kind, namespace, name): &Key, entry: &Entry, progress: Option<&(AnyObjec
         "taken": progress.map(|progress| progress.reached.saturating_sub(progress.unacknowledged.len())),
         "problems": problems,
         "moreProblems": entry.problems.len().saturating_sub(MAX_PROBLEMS),
-        "quarantined": entry.quarantined.as_ref().map(|(said, served)| json!({ "said": said, "servesBefore": served })),
+        "quarantined": entry.quarantined.as_ref().map(|(error, served)| json!({ "said": error, "servesBefore": served })),
     })
 }

@@ -79,13 +79,13 @@ mod tests {
     fn tags_and_revisions_resolve_in_both_directions() {
         let tags = [("prod", "canary"), ("next", "canary"), ("default", "stable")];
         let tags: BTreeMap<_, _> = tags.map(|(tag, of)| (tag.to_owned(), of.to_owned())).into();
-        for (asked, name, words) in [
+        for (requested, name, words) in [
             ("canary", "canary", vec!["canary", "next", "prod"]),
             ("prod", "canary", vec!["canary", "next", "prod"]),
             ("default", "stable", vec!["default", "stable"]),
             ("other", "other", vec!["other"]),
         ] {
-            let revision = Revision::of(asked, &tags);
+            let revision = Revision::of(requested, &tags);
             assert_eq!((revision.name.as_str(), revision.words.iter().map(String::as_str).collect()), (name, words));
         }
         assert!(!Revision::of("other", &tags).is_named("prod"));

@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn rows_of_all_replicas_are_sorted_and_totals_added() {
-        let told = vec![
+        let responses = vec![
             ("a".to_owned(), Ok(vec![part(2, &[("refused", "web-2"), ("synced", "web-1")])])),
             (
                 "b".to_owned(),
@@ -144,7 +144,7 @@ mod tests {
             ),
             ("c".to_owned(), Err("does not answer".to_owned())),
         ];
-        let all = RowQuery::read("limit=3&offset=1&filter=web").merged(told);
+        let all = RowQuery::read("limit=3&offset=1&filter=web").merged(responses);
         let names: Vec<_> =
             all["rows"].as_array().unwrap().iter().map(|row| (&row["proxy"], &row["replica"])).collect();
         let expected =

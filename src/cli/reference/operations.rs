@@ -145,12 +145,12 @@ fn a_family_without_lines_is_found_by_its_source() {
     let debugged = r#"[(Descriptor { name: "a", help: "Things.", unit: None }, Family), (Descriptor { name: "b", help: "B.", unit: None }, 1)]"#;
     let source = "struct M { things: Family<Label, Counter> }\nregistry.register(\"a\", \"Things\", m.things.clone());";
     let expected = Metric { name: "a_total".to_owned(), kind: "counter".to_owned(), help: "Things".to_owned() };
-    let told = "# TYPE b gauge\nb 1\n";
-    assert_eq!(empty(debugged, told, &[source.to_owned()]), std::slice::from_ref(&expected));
+    let exposition = "# TYPE b gauge\nb 1\n";
+    assert_eq!(empty(debugged, exposition, &[source.to_owned()]), std::slice::from_ref(&expected));
     let debugged = format!(
         "Registry {{ prefix: None, metrics: [], sub_registries: [Registry {{ prefix: Some(Prefix(\"p\")), metrics: {debugged}"
     );
-    let told = "# TYPE p_b gauge\np_b 1\n";
+    let exposition = "# TYPE p_b gauge\np_b 1\n";
     let expected = Metric { name: "p_a_total".to_owned(), ..expected };
-    assert_eq!(empty(&debugged, told, &[source.to_owned()]), [expected]);
+    assert_eq!(empty(&debugged, exposition, &[source.to_owned()]), [expected]);
 }

@@ -157,8 +157,8 @@ fn a_default_of_the_control_plane_is_the_value_that_changes_nothing() {
     let mut without_effect = Vec::new();
     for Variable { name, default, .. } in all(control_plane::SECTIONS).filter(|variable| read.contains(variable.name)) {
         let Value::Value(value) = default else { continue };
-        let told = text(&[(name, value)]).unwrap_or_else(|error| panic!("{name}={value}: {error:#}"));
-        assert_eq!(told, usual, "{name}={value} is no default");
+        let actual = text(&[(name, value)]).unwrap_or_else(|error| panic!("{name}={value}: {error:#}"));
+        assert_eq!(actual, usual, "{name}={value} is no default");
         if name != ambient.0 {
             assert_eq!(
                 text(&[ambient, (name, value)]).unwrap(),
@@ -214,13 +214,13 @@ fn a_default_of_the_agent_is_the_one_in_its_sources() {
     for Variable { name, default, .. } in all(agent::SECTIONS) {
         for source in read.iter().filter(|(read, _)| read == name).filter_map(|(_, default)| default.as_deref()) {
             let Some(value) = literal(source) else { continue };
-            let told = match default {
+            let documented = match default {
                 Value::Unset => "",
                 Value::Value(value) => value,
                 // Words tell of what no literal says.
                 Value::Words(_) => continue,
             };
-            assert_eq!(told, value, "{name}, whose default in the sources is {source}");
+            assert_eq!(documented, value, "{name}, whose default in the sources is {source}");
             compared += 1;
         }
     }

@@ -52,8 +52,8 @@ impl Controllers<'_> {
         let own = RevisionObjects { cluster, namespace: self.namespace.to_owned(), revision };
         // The Services depend on the statuses of the pools.
         let work = move |stop: CancellationToken| {
-            let (sender, told_own) = watch::channel(None);
-            let responsibility = Responsibility::Revision(told_own);
+            let (sender, receiver) = watch::channel(None);
+            let responsibility = Responsibility::Revision(receiver);
             let follow = own.clone().run(sender, stop.clone());
             let (cluster, of_pools) = (own.cluster.clone(), responsibility.clone());
             let pools =

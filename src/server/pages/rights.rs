@@ -82,6 +82,7 @@ fn statuses(config: &Config) -> impl Iterator<Item = Right> {
     };
     let istio = istio.into_iter().filter(move |_| writes).map(move |resource| of("networking.istio.io", resource));
     let settings = &config.settings.gateway_api;
-    let is_told = settings.enabled && settings.status;
-    istio.chain(gateway.into_iter().filter(move |_| is_told).map(move |resource| of(gateway_api::GROUP, resource)))
+    let writes_status = settings.enabled && settings.status;
+    istio
+        .chain(gateway.into_iter().filter(move |_| writes_status).map(move |resource| of(gateway_api::GROUP, resource)))
 }

@@ -103,15 +103,15 @@ mod tests {
 
     #[tokio::test]
     async fn prometheus_errors_do_not_contain_the_address() {
-        let said = async |address: Option<&str>| {
+        let reason = async |address: Option<&str>| {
             let Answer::Unknown(why) = Prometheus::new(address).query("up").await else {
                 panic!("{address:?} answers")
             };
             why
         };
-        assert!(said(None).await.contains("NAVARCH_PROMETHEUS_URL"));
+        assert!(reason(None).await.contains("NAVARCH_PROMETHEUS_URL"));
         for address in ["http://user:secret@127.0.0.1:1", "ftp://user:secret@x", "user:secret"] {
-            let why = said(Some(address)).await;
+            let why = reason(Some(address)).await;
             assert!(!why.contains("secret") && !why.is_empty(), "{why}");
         }
     }

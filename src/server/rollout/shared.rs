@@ -185,11 +185,11 @@ impl Shared {
     /// Reports whether proxies of this replica have not acknowledged the stage, unless that is reported already.
     pub(super) async fn report_pending(&mut self, name: &ObjectRef, are_pending: bool) {
         let Some(kept) = self.kept.get(name) else { return };
-        let (said, now) = (kept.waits.get(&self.replica).copied(), Timestamp::now());
-        let is_said = said.is_some_and(|at| now.duration_since(at).unsigned_abs() < REPORT_INTERVAL);
+        let (reported, now) = (kept.waits.get(&self.replica).copied(), Timestamp::now());
+        let is_reported = reported.is_some_and(|at| now.duration_since(at).unsigned_abs() < REPORT_INTERVAL);
         let mut kept = kept.clone();
-        match (are_pending, said) {
-            (true, _) if is_said => return,
+        match (are_pending, reported) {
+            (true, _) if is_reported => return,
             (true, _) => _ = kept.waits.insert(self.replica.clone(), now),
             (false, Some(_)) => _ = kept.waits.remove(&self.replica),
             (false, None) => return,

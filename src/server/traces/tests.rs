@@ -94,10 +94,10 @@ fn each_step_is_a_child_span_with_its_times() {
     assert_eq!(named(&spans, "ACK")[0].parent_span_id, sends[0].span_id);
     assert_eq!(named(&spans, "NACK")[0].parent_span_id, sends[1].span_id);
     assert_eq!(named(&spans, "NACK")[0].status, Some(navarch_otlp::Status::error("no such thing".to_owned())));
-    let told = |key: &str| root.attributes.iter().find(|one| one.key == key).cloned();
-    assert_eq!(told("navarch.object.name"), Some(attribute("navarch.object.name", "reviews")));
-    assert_eq!(told("navarch.object.generation"), Some(attribute("navarch.object.generation", 3_i64)));
-    assert_eq!(told("navarch.proxies.rejected"), Some(attribute("navarch.proxies.rejected", 1_usize)));
+    let recorded = |key: &str| root.attributes.iter().find(|one| one.key == key).cloned();
+    assert_eq!(recorded("navarch.object.name"), Some(attribute("navarch.object.name", "reviews")));
+    assert_eq!(recorded("navarch.object.generation"), Some(attribute("navarch.object.generation", 3_i64)));
+    assert_eq!(recorded("navarch.proxies.rejected"), Some(attribute("navarch.proxies.rejected", 1_usize)));
     assert!(root.status.is_some());
 }
 

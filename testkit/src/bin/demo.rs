@@ -101,15 +101,15 @@ async fn outlives_a_broken_file(shop: &Bookshop, navarch: &Navarch) -> Result<()
     let good = std::fs::read_to_string(shop.file("gateway.yaml"))?;
     shop.write("gateway.yaml", &good.replace("      timeout: 2s", "      timeout: [soon"))?;
     let begun = Instant::now();
-    let said = loop {
+    let problem = loop {
         let status: Value = serde_json::from_str(&navarch.page("/debug/push_status").await?)?;
-        let said = status.pointer("/rejected/0/problem").and_then(Value::as_str).map(str::to_owned);
-        if let Some(said) = said {
-            break said;
+        let problem = status.pointer("/rejected/0/problem").and_then(Value::as_str).map(str::to_owned);
+        if let Some(problem) = problem {
+            break problem;
         }
         ensure!(begun.elapsed() < TIMEOUT, "navarch does not report the broken file");
     };
-    println!("  navarch reports: {said}");
+    println!("  navarch reports: {problem}");
     let reviews = bookshop::ask(GATEWAY, "shop.example.com", "/reviews", 20).await?;
     show("gateway /reviews", &reviews);
     ensure!(reviews.get("reviews v2") == Some(&20), "the last good version stays in force");

@@ -106,7 +106,7 @@ async fn run_command(order: &Value, port: u16, counts: &Counts) -> Result<Value>
             }
             let mut tally = Tally::default();
             all.join_all().await.into_iter().for_each(|outcome| tally.count(outcome));
-            Ok(tally.told())
+            Ok(tally.into_json())
         }
         "load" => {
             let end = Instant::now() + Duration::from_millis(order["millis"].as_u64().unwrap_or(0));
@@ -115,7 +115,7 @@ async fn run_command(order: &Value, port: u16, counts: &Counts) -> Result<Value>
                 tally.count(get(text("host")?, port, text("path")?).await);
                 tokio::time::sleep(REQUEST_INTERVAL).await;
             }
-            Ok(tally.told())
+            Ok(tally.into_json())
         }
         "counts" => {
             let Counts { answered, waiting } = counts;
@@ -133,7 +133,7 @@ struct Tally {
     /// Number of other requests.
     failed: u64,
     /// The first failures.
-    told: Vec<Value>,
+    failures: Vec<Value>,
 }
 
 impl Tally {
@@ -148,14 +148,14 @@ impl Tally {
             Err(error) => json!(format!("{error:#}")),
         };
         self.failed += 1;
-        if self.told.len() < MAX_PRINTED {
-            self.told.push(json!({"after": self.ok, "was": failure}));
+        if self.failures.len() < MAX_PRINTED {
+            self.failures.push(json!({"after": self.ok, "was": failure}));
         }
     }
 
     /// The counts as JSON.
-    fn told(self) -> Value {
-        json!({"ok": self.ok, "failed": self.failed, "failures": self.told})
+    fn into_json(self) -> Value {
+        json!({"ok": self.ok, "failed": self.failed, "failures": self.failures})
     }
 }
 

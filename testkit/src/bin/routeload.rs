@@ -92,7 +92,7 @@ impl Form {
 struct Seen {
     accepted: BTreeMap<usize, Instant>,
     /// The generation of each status, and when it was written.
-    told: BTreeMap<usize, (i64, Instant)>,
+    reported: BTreeMap<usize, (i64, Instant)>,
     writes: usize,
 }
 
@@ -139,13 +139,13 @@ impl Bench {
     }
 
     async fn run(self, [changed_at, all]: [usize; 2]) -> Result<Value> {
-        let (told, seen) = watch::channel(Seen::default());
+        let (sender, seen) = watch::channel(Seen::default());
         let api = routes_of(self.cluster.client().await?);
         // The watch starts after this version, so no route may be written before.
         let listed = api.list(&ListParams::default().limit(1)).await?;
         let version = listed.metadata.resource_version.context("a list without a version")?;
         let mut watching = JoinSet::new();
-        watching.spawn(follow(api, version, told));
+        watching.spawn(follow(api, version, sender));
         tokio::select! {
             Some(ended) = watching.join_next() => {
                 ended??;
@@ -224,19 +224,20 @@ impl Bench {
     /// Changes single routes one by one, and measures the time until requests show the change, and until the status does.
     async fn change(&self, routes: usize, seen: &watch::Receiver<Seen>) -> Result<Value> {
         let before = usage(self.navarch.pid())?;
-        let (mut effective, mut told) = (Vec::new(), Vec::new());
+        let (mut effective, mut reported) = (Vec::new(), Vec::new());
         for turn in 1..=CHANGES {
             let number = (turn * 7919) % routes;
-            let generation = |seen: &Seen| seen.told.get(&number).map_or(0, |(generation, _)| *generation);
+            let generation = |seen: &Seen| seen.reported.get(&number).map_or(0, |(generation, _)| *generation);
             let known = generation(&seen.borrow());
-            let asked = Instant::now();
+            let requested_at = Instant::now();
             let object = route(number, turn);
-            let (taken, shown) = tokio::join!(self.writer.put(&object), answers(self.gateway, number, turn, asked));
+            let (taken, shown) =
+                tokio::join!(self.writer.put(&object), answers(self.gateway, number, turn, requested_at));
             taken?;
             effective.push(shown?);
             let mut seen = seen.clone();
             let now = tokio::time::timeout(TIMEOUT, seen.wait_for(|seen| generation(seen) > known)).await??;
-            told.extend(now.told.get(&number).map(|(_, at)| at.saturating_duration_since(asked)));
+            reported.extend(now.reported.get(&number).map(|(_, at)| at.saturating_duration_since(requested_at)));
             drop(now);
             sleep(Duration::from_millis(100)).await;
         }
@@ -244,7 +245,7 @@ impl Bench {
         let cpu = (after.cpu_seconds - before.cpu_seconds) / CHANGES as f64;
         Ok(json!({
             "routes": routes, "changes": CHANGES, "effective_ms": spread(effective), "envoy_ms": spread(self.taken().await?),
-            "told_ms": spread(told), "cpu_seconds_each": cpu,
+            "told_ms": spread(reported), "cpu_seconds_each": cpu,
         }))
     }
 
@@ -311,9 +312,9 @@ async fn follow(api: Api<DynamicObject>, mut version: String, seen: watch::Sende
             seen.send_modify(|seen| {
                 seen.writes += 1;
                 if let (Some(number), Some(generation)) = (number, current)
-                    && seen.told.get(&number).is_none_or(|(known, _)| *known < generation)
+                    && seen.reported.get(&number).is_none_or(|(known, _)| *known < generation)
                 {
-                    seen.told.insert(number, (generation, now));
+                    seen.reported.insert(number, (generation, now));
                 }
                 if let Some(number) = number.filter(|_| is_accepted) {
                     seen.accepted.entry(number).or_insert(now);

@@ -68,7 +68,7 @@ async fn wait_for_termination() {
 }
 
 async fn serve(name: &str, port: u16) -> Result<()> {
-    let said = name.to_owned();
+    let own_name = name.to_owned();
     let app = Router::new().fallback(move |request: Request| {
         let header = |name: &str| {
             request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
@@ -78,7 +78,7 @@ async fn serve(name: &str, port: u16) -> Result<()> {
             ("x-seen-host", header("host")),
             ("x-seen-client", header("x-forwarded-client-cert")),
         ];
-        let name = said.clone();
+        let name = own_name.clone();
         async move { (seen, name) }
     });
     let listener = listen(port).await?;
@@ -94,7 +94,7 @@ async fn get(count: usize, target: &str) -> Result<Tally> {
     for _ in 0..count {
         let begun = Instant::now();
         let outcome = in_time(async { ask(&mut connect(&target).await?, &target).await }).await;
-        tally.count(&target.host, begun.elapsed(), outcome.map(|reply| reply.said));
+        tally.count(&target.host, begun.elapsed(), outcome.map(|reply| reply.text));
     }
     println!("{}", serde_json::to_string(&tally)?);
     Ok(tally)
@@ -157,7 +157,7 @@ async fn on_connections_of_their_own(target: Target, pause: Duration, tally: Arc
         tokio::spawn(async move {
             let begun = Instant::now();
             let outcome = in_time(async { ask(&mut connect(&target).await?, &target).await }).await;
-            tally.lock().await.count(&target.host, begun.elapsed(), outcome.map(|reply| reply.said));
+            tally.lock().await.count(&target.host, begun.elapsed(), outcome.map(|reply| reply.text));
         });
     }
 }
@@ -182,7 +182,7 @@ async fn on_one_connection(target: Target, pause: Duration, tally: Arc<Mutex<Tal
         });
         let outcome = outcome.await.map(|(sender, reply)| {
             kept = reply.kept.then_some(sender);
-            reply.said
+            reply.text
         });
         tally.lock().await.count(&target.host, begun.elapsed(), outcome);
         sleep(pause.saturating_sub(begun.elapsed())).await;
@@ -191,7 +191,7 @@ async fn on_one_connection(target: Target, pause: Duration, tally: Arc<Mutex<Tal
 
 struct Reply {
     /// The body of a response with status 200, or else the status.
-    said: String,
+    text: String,
     /// Whether the connection can be reused.
     kept: bool,
 }
@@ -220,5 +220,5 @@ async fn ask(sender: &mut SendRequest<Empty<Bytes>>, target: &Target) -> Result<
     let body = String::from_utf8_lossy(&body.collect().await?.to_bytes()).into_owned();
     ensure!(parts.status == 200, "{} {body}", parts.status);
     let kept = parts.headers.get("connection").is_none_or(|value| value != "close");
-    Ok(Reply { said: body, kept })
+    Ok(Reply { text: body, kept })
 }

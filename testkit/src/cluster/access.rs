@@ -105,8 +105,8 @@ impl Cluster {
         // kubectl may end before it has read everything; its output has the reason.
         drop(child.stdin.take().context("kubectl has no stdin")?.write_all(input.as_bytes()));
         let output = child.wait_with_output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "kubectl {}: {said}", args.join(" "));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kubectl {}: {stderr}", args.join(" "));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 

@@ -61,8 +61,8 @@ pub(super) fn both_find_the_same(tool: &Tool<'_>) -> Result<()> {
     let (lacks, adds): (Vec<_>, Vec<_>) = (theirs.difference(&ours).collect(), ours.difference(&theirs).collect());
     ensure!(theirs == ours, "not found by navarch: {lacks:?}; by it alone: {adds:?}");
     for (_, code, object) in faults {
-        let is_told = theirs.iter().any(|[known, _, origin, _]| known == code && origin == object);
-        ensure!(is_told, "{code} of {object} is not told: {theirs:?}");
+        let is_reported = theirs.iter().any(|[known, _, origin, _]| known == code && origin == object);
+        ensure!(is_reported, "{code} of {object} is not told: {theirs:?}");
     }
     for object in objects {
         let (kind, name) = (&object["kind"], &object["metadata"]["name"]);

@@ -71,7 +71,7 @@ pub(super) fn all_pages_are_collected(tool: &Tool<'_>) -> Result<()> {
     let log = read(&format!("{of_pod}/discovery.log"))?;
     ensure!(log.contains("started") && log.contains("INFO"), "{log}");
     let versions = read("versions")?;
-    let told = tool.version.split_once('-').map_or(tool.version.as_str(), |(version, _)| version);
-    ensure!(versions.contains("Revision default:") && versions.contains(told), "{versions}");
+    let version = tool.version.split_once('-').map_or(tool.version.as_str(), |(version, _)| version);
+    ensure!(versions.contains("Revision default:") && versions.contains(version), "{versions}");
     Ok(())
 }

@@ -62,11 +62,11 @@ pub(crate) async fn first_words(address: SocketAddr, send: &[u8], wanted: &str) 
             stream.write_all(send).await?;
             read_until(&mut stream, wanted).await
         };
-        let said = exchange.await;
-        if said.as_ref().is_ok_and(|said| said == wanted) {
+        let received = exchange.await;
+        if received.as_ref().is_ok_and(|text| text == wanted) {
             return Ok(());
         }
-        ensure!(Instant::now() < end, "{address} said {said:?}, not {wanted}");
+        ensure!(Instant::now() < end, "{address} said {received:?}, not {wanted}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -170,7 +170,7 @@ impl Forwarding {
     /// Queries over TCP.
     async fn by_tcp(&self, resolver: SocketAddr, message: &[u8]) -> io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect(resolver).await?;
-        let (_asked, request) = self.note(message, stream.local_addr()?.port())?;
+        let (_pending, request) = self.note(message, stream.local_addr()?.port())?;
         let length = u16::try_from(request.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         let mut framed = length.to_be_bytes().to_vec();
         framed.extend_from_slice(&request);

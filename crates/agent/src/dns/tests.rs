@@ -62,7 +62,7 @@ fn query(name: &str, kind: RecordType) -> Message {
 }
 
 /// What the table answers: the code, whether it is cut, and the records.
-fn told(name: &str, kind: RecordType) -> Option<(ResponseCode, Vec<String>)> {
+fn table_response(name: &str, kind: RecordType) -> Option<(ResponseCode, Vec<String>)> {
     let table = Table::new(&wire(), &table_config());
     let bytes = query(name, kind).to_vec().unwrap();
     match answer(&bytes, Carrier::Udp, Some(&table), 1, false) {
@@ -116,7 +116,7 @@ fn names_are_found_in_all_their_forms() {
         ("web.", MX, None),
         (".", A, None),
     ] {
-        assert_eq!(told(name, kind), expected, "{name} {kind}");
+        assert_eq!(table_response(name, kind), expected, "{name} {kind}");
     }
 }
 
@@ -165,7 +165,7 @@ async fn resolver(liar: bool, tasks: &mut JoinSet<()>) -> (SocketAddr, Arc<Atomi
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let socket = UdpSocket::bind(address).await.unwrap();
-    let asked = Arc::new(AtomicU16::new(0));
+    let requests = Arc::new(AtomicU16::new(0));
     let reply = |bytes: &[u8]| {
         let query = Message::from_vec(bytes).unwrap();
         let mut reply = Message::response(query.metadata.id, OpCode::Query);
@@ -174,7 +174,7 @@ async fn resolver(liar: bool, tasks: &mut JoinSet<()>) -> (SocketAddr, Arc<Atomi
         reply.add_answer(Record::from_rdata(name, 1, RData::A(A("192.0.2.1".parse().unwrap()))));
         reply
     };
-    let counter = asked.clone();
+    let counter = requests.clone();
     tasks.spawn(async move {
         let mut buffer = vec![0; 4096];
         loop {
@@ -205,7 +205,7 @@ async fn resolver(liar: bool, tasks: &mut JoinSet<()>) -> (SocketAddr, Arc<Atomi
             stream.write_all(&reply).await.unwrap();
         }
     });
-    (address, asked)
+    (address, requests)
 }
 
 async fn by_udp(server: SocketAddr, message: &Message) -> Message {

@@ -211,11 +211,11 @@ impl State {
         let spoken = match content_type.is_some_and(|kind| is_grpc(text(kind))) {
             true => {
                 let response = entry.response.as_ref();
-                let told = response.and_then(|response| {
+                let grpc_status = response.and_then(|response| {
                     let headers = [&response.response_trailers, &response.response_headers];
                     headers.into_iter().find_map(|headers| headers.get("grpc-status"))
                 });
-                let status = told.map(|status| text(status).parse::<u32>().map_or(-1, i64::from));
+                let status = grpc_status.map(|status| text(status).parse::<u32>().map_or(-1, i64::from));
                 ProtocolOutcome::Grpc { code, status: status.or_else(|| (code != 0).then(|| grpc_status_of(code))) }
             }
             false => ProtocolOutcome::Http { code },
@@ -301,8 +301,8 @@ impl State {
         seen: &EntryFields<'_>,
         (now, waits): (Instant, bool),
     ) -> Result<Option<Arc<str>>, Waiting> {
-        let is_untold = matches!(seen.peer, PeerMetadata::Headers([])) && seen.reporter == Reporter::Destination;
-        if !(log.config.finds_peers && is_untold) || lookups::account_of(seen.peer_principal).is_none() {
+        let lacks_metadata = matches!(seen.peer, PeerMetadata::Headers([])) && seen.reporter == Reporter::Destination;
+        if !(log.config.finds_peers && lacks_metadata) || lookups::account_of(seen.peer_principal).is_none() {
             return Ok(None);
         }
         let Some(address) = common.client_address() else { return Ok(None) };

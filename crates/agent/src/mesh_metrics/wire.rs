@@ -161,8 +161,8 @@ pub(super) struct HttpResponse {
 impl Common {
     /// The address of the direct client, not one from headers or an earlier proxy.
     pub(super) fn client_address(&self) -> Option<IpAddr> {
-        let said = self.downstream_direct_remote_address.as_ref().or(self.downstream_remote_address.as_ref())?;
-        let address: IpAddr = text(&said.socket_address.as_ref()?.address).parse().ok()?;
+        let remote = self.downstream_direct_remote_address.as_ref().or(self.downstream_remote_address.as_ref())?;
+        let address: IpAddr = text(&remote.socket_address.as_ref()?.address).parse().ok()?;
         Some(address.to_canonical())
     }
 }

@@ -50,7 +50,7 @@ pub(super) struct Prepared {
     /// Computes the mesh's metrics from Envoy's access logs, if enabled.
     pub(super) mesh_metrics: Option<MeshMetrics>,
     /// Environment variables with the workload's metadata, which Envoy sends to peers.
-    pub(super) told_peers: Vec<(String, String)>,
+    pub(super) peer_variables: Vec<(String, String)>,
     /// Whether another SDS server, such as SPIRE, provides the workload's certificate.
     pub(super) serves_only_files: bool,
     /// The bootstrap that the agent wrote, if any.
@@ -142,7 +142,7 @@ impl Prepared {
             settings,
             arguments,
             bootstrap: path,
-            told_peers: peer_variables(&node, mesh_metrics.as_ref()),
+            peer_variables: peer_variables(&node, mesh_metrics.as_ref()),
             mesh_metrics,
             serves_only_files,
             written,

@@ -73,15 +73,15 @@ fn verdict(stats: &str) -> Result<(), String> {
         (count("success"), count("rejected"))
     };
     let (cds, lds) = (updates("cluster_manager.cds"), updates("listener_manager.lds"));
-    let told = format!(
+    let details = format!(
         "cds updates: {} successful, {} rejected; lds updates: {} successful, {} rejected",
         cds.0, cds.1, lds.0, lds.1
     );
     match (cds.0 > 0, lds.0 > 0, cds.1 + lds.1 > 0) {
         (true, true, _) => {}
-        (false, false, _) => return Err(format!("no configuration received from the control plane: {told}")),
-        (_, _, true) => return Err(format!("Envoy rejected the configuration of the control plane: {told}")),
-        _ => return Err(format!("configuration is incomplete: {told}")),
+        (false, false, _) => return Err(format!("no configuration received from the control plane: {details}")),
+        (_, _, true) => return Err(format!("Envoy rejected the configuration of the control plane: {details}")),
+        _ => return Err(format!("configuration is incomplete: {details}")),
     }
     match (counter("server.state"), counter("listener_manager.workers_started")) {
         (Some(0), Some(1)) => Ok(()),
@@ -111,11 +111,11 @@ mod tests {
     #[test]
     fn envoy_is_ready_with_both_configurations_live_and_with_workers() {
         assert_eq!(verdict(READY), Ok(()));
-        let told = |text: &str| verdict(text).unwrap_err();
-        assert!(told(&READY.replace("state: 0", "state: 2")).contains("PRE_INITIALIZING"));
-        assert!(told(&READY.replace("started: 1", "started: 0")).contains("workers"));
-        assert!(told(&READY.replace("update_success", "update_rejected")).contains("no configuration"));
-        assert!(told(&READY.replace("lds.update_success: 2", "lds.update_rejected: 2")).contains("rejected"));
-        assert!(told("").contains("no configuration"));
+        let reason = |text: &str| verdict(text).unwrap_err();
+        assert!(reason(&READY.replace("state: 0", "state: 2")).contains("PRE_INITIALIZING"));
+        assert!(reason(&READY.replace("started: 1", "started: 0")).contains("workers"));
+        assert!(reason(&READY.replace("update_success", "update_rejected")).contains("no configuration"));
+        assert!(reason(&READY.replace("lds.update_success: 2", "lds.update_rejected: 2")).contains("rejected"));
+        assert!(reason("").contains("no configuration"));
     }
 }

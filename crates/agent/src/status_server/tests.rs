@@ -36,9 +36,9 @@ async fn application(answer: String, tasks: &mut JoinSet<()>) -> u16 {
     tasks.spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut asked = vec![0; 4096];
+            let mut request = vec![0; 4096];
             // A probe of the port alone asks nothing.
-            if stream.read(&mut asked).await.unwrap_or(0) > 0 {
+            if stream.read(&mut request).await.unwrap_or(0) > 0 {
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
         }

@@ -63,16 +63,16 @@ fn manifest() -> Vec<u8> {
 }
 
 /// A server of files and images.
-async fn server(asked: Arc<RequestCount>, tasks: &mut tokio::task::JoinSet<()>) -> SocketAddr {
+async fn server(requests: Arc<RequestCount>, tasks: &mut tokio::task::JoinSet<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let flaky = AtomicUsize::new(0);
-    let (flaky, counter) = (Arc::new(flaky), asked.clone());
+    let (flaky, counter) = (Arc::new(flaky), requests.clone());
     let count = move || {
         let counter = counter.clone();
         async move { _ = counter.0.fetch_add(1, Ordering::Relaxed) }
     };
-    let images = asked.clone();
+    let images = requests.clone();
     let app = Router::new()
         .route(
             "/module.wasm",
@@ -170,8 +170,8 @@ async fn outcome(modules: &Modules, mut resource: Any) -> Outcome {
 #[tokio::test]
 async fn modules_are_fetched_checked_and_kept_or_stood_in_for() {
     let mut tasks = tokio::task::JoinSet::new();
-    let asked = Arc::new(RequestCount::default());
-    let address = server(asked.clone(), &mut tasks).await;
+    let requests = Arc::new(RequestCount::default());
+    let address = server(requests.clone(), &mut tasks).await;
     let folder = tempfile::tempdir().unwrap();
     let mut limits = ModulesConfig::new(folder.path().to_owned());
     limits.max_bytes = 1 << 20;
@@ -187,19 +187,19 @@ async fn modules_are_fetched_checked_and_kept_or_stood_in_for() {
     assert!(path.starts_with(folder.path()) && path.ends_with(format!("{}.wasm", sha256_hex(MODULE))));
     assert_eq!(kept.as_deref(), Some(&["MINE".to_owned()][..]));
     let again = outcome(&modules, config(&http("module.wasm"), &sha256_hex(MODULE), closed, &[])).await;
-    assert_eq!((asked.0.load(Ordering::Relaxed), again), (1, Outcome::Module(path.clone(), None)));
+    assert_eq!((requests.0.load(Ordering::Relaxed), again), (1, Outcome::Module(path.clone(), None)));
     for path in ["moved", "flaky"] {
         let got = outcome(&modules, config(&http(path), "", closed, &[])).await;
         assert!(matches!(got, Outcome::Module(..)), "{path}: {got:?}");
     }
 
     // Out of an image, with and without a secret.
-    let asked_before = asked.0.load(Ordering::Relaxed);
+    let requests_before = requests.0.load(Ordering::Relaxed);
     for _ in 0..2 {
         let got = outcome(&modules, config(&oci("open/filter:v1"), "", closed, &[])).await;
         assert!(matches!(got, Outcome::Module(..)), "{got:?}");
     }
-    assert_eq!(asked.0.load(Ordering::Relaxed) - asked_before, 2, "manifest and layer, once");
+    assert_eq!(requests.0.load(Ordering::Relaxed) - requests_before, 2, "manifest and layer, once");
     let secret = json!({"auths": {address.to_string(): {"username": "me", "password": "secret"}}}).to_string();
     let secret = [("ISTIO_META_WASM_IMAGE_PULL_SECRET", secret.as_str())];
     let got = outcome(&modules, config(&oci("private/filter:v1"), &sha256_hex(manifest()), closed, &secret)).await;
@@ -209,7 +209,7 @@ async fn modules_are_fetched_checked_and_kept_or_stood_in_for() {
     let mut counts = Vec::new();
     for resource in ["1", "1", "2"] {
         outcome(&modules, config(&oci("open/other:latest"), "", closed, &version(resource))).await;
-        counts.push(asked.0.load(Ordering::Relaxed));
+        counts.push(requests.0.load(Ordering::Relaxed));
     }
     assert!(counts[0] == counts[1] && counts[1] < counts[2], "{counts:?}");
 

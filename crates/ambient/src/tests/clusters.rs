@@ -155,7 +155,7 @@ fn remote_workloads_are_found_by_name_address_and_node() {
     let ztunnel = mesh.ztunnel("n9");
     let hosts = ["all", "near", "web"].map(host);
     let [all, near, web] = hosts.each_ref().map(String::as_str);
-    for (asked, found) in [
+    for (requested, found) in [
         ("n/10.2.0.1", vec![POD]),
         ("n/10.3.0.1", vec![ENTRY]),
         ("n/10.9.0.1", vec![SLICE]),
@@ -166,7 +166,7 @@ fn remote_workloads_are_found_by_name_address_and_node() {
         ("n/10.200.0.2", vec![]),
         ("three//Pod/shop/web-1", vec![]),
     ] {
-        assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &[asked])), found, "{asked}");
+        assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &[requested])), found, "{requested}");
     }
     let there = mesh.ztunnel("n1");
     assert_eq!(names(&mesh.ask(there, ResourceType::Workload, &["/10.255.0.1"])), [OWN, POD]);
@@ -232,9 +232,9 @@ fn remote_workloads_use_their_waypoint() {
 fn changes_in_a_remote_cluster_give_the_same_result_as_a_fresh_start() {
     let mut mesh = two_clusters(settings(true));
     let (ztunnel, asking) = (mesh.ztunnel("n9"), mesh.ztunnel("n1"));
-    let asked = ["n/10.200.0.1", "n/10.2.0.1", "m/10.200.0.1", "shop/all.shop.svc.cluster.local"];
+    let subscribed = ["n/10.200.0.1", "n/10.2.0.1", "m/10.200.0.1", "shop/all.shop.svc.cluster.local"];
     mesh.ask(ztunnel, ResourceType::Address, &[]);
-    mesh.ask(asking, ResourceType::Address, &asked);
+    mesh.ask(asking, ResourceType::Address, &subscribed);
     let parts: Vec<&str> = SECOND.split("---").collect();
     let gone = |kind, name: &str| {
         let object = ObjectRef { kind, name: NamespacedName::of(Namespace::new("shop"), name.into()) };
@@ -277,7 +277,7 @@ fn changes_in_a_remote_cluster_give_the_same_result_as_a_fresh_start() {
         fresh.put(&(cluster("n", "10.96.0") + FIRST));
         let (all_of, some_of) = (fresh.ztunnel("n9"), fresh.ztunnel("n1"));
         let (of_all, of_some) =
-            (fresh.ask(all_of, ResourceType::Address, &[]), fresh.ask(some_of, ResourceType::Address, &asked));
+            (fresh.ask(all_of, ResourceType::Address, &[]), fresh.ask(some_of, ResourceType::Address, &subscribed));
         assert_eq!(mesh.shown(ztunnel, ResourceType::Address), of_all, "step {step}");
         assert_eq!(mesh.shown(asking, ResourceType::Address), of_some, "step {step}");
     }

@@ -122,8 +122,8 @@ fn remote_services_are_found_by_name_and_address() {
     let mut mesh = two_clusters(true);
     let ztunnel = mesh.ztunnel("n1");
     let far = "shop/far.shop.svc.cluster.local";
-    for asked in ["m/10.200.0.2", far] {
-        assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &[asked])), [FAR, far], "{asked}");
+    for requested in ["m/10.200.0.2", far] {
+        assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &[requested])), [FAR, far], "{requested}");
     }
     assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &["m/172.16.0.1"])), [WAYS]);
     assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &[WEB])), [WEB]);

@@ -32,7 +32,7 @@ const WAYPOINTS: &str = "
 ";
 
 /// The objects and the names of their statuses, beside the waypoints.
-fn told(mesh: &mut Mesh) -> BTreeMap<String, Value> {
+fn statuses(mesh: &mut Mesh) -> BTreeMap<String, Value> {
     let asking = mesh.ztunnel("n1");
     let all = mesh.ask(asking, ResourceType::ObjectStatus, &[]);
     all.into_iter().map(|(name, body)| (name, serde_json::from_slice(&body).unwrap())).collect()
@@ -42,7 +42,7 @@ fn told(mesh: &mut Mesh) -> BTreeMap<String, Value> {
 fn conditions(objects: &str, name: &str) -> Vec<String> {
     let mut mesh = Mesh::new();
     mesh.put(&format!("{WAYPOINTS}{objects}"));
-    short(&told(&mut mesh)[name])
+    short(&statuses(&mut mesh)[name])
 }
 
 fn short(status: &Value) -> Vec<String> {
@@ -97,7 +97,7 @@ fn the_condition_message_covers_ingress_and_canary_waypoints() {
     let message = |metadata: &str| {
         let mut mesh = Mesh::new();
         mesh.put(&format!("{WAYPOINTS}{}", service(metadata)));
-        told(&mut mesh)["Service/shop/web"]["conditions"][0]["message"].as_str().unwrap().to_owned()
+        statuses(&mut mesh)["Service/shop/web"]["conditions"][0]["message"].as_str().unwrap().to_owned()
     };
     let attached = "Successfully attached to waypoint shop/way";
     assert_eq!(message("namespace: shop"), attached);
@@ -131,9 +131,9 @@ fn service_entries_get_waypoint_conditions() {
         + &entry("b", "out.example", "istio.io/use-waypoint: gone");
     let mut mesh = Mesh::new();
     mesh.put(&hidden);
-    let told = told(&mut mesh);
-    assert_eq!(short(&told["ServiceEntry/free/a"])[0], "istio.io/WaypointBound False WaypointIsNotReady");
-    assert_eq!(short(&told["ServiceEntry/free/b"])[0], "-istio.io/WaypointBound", "another has its host");
+    let statuses = statuses(&mut mesh);
+    assert_eq!(short(&statuses["ServiceEntry/free/a"])[0], "istio.io/WaypointBound False WaypointIsNotReady");
+    assert_eq!(short(&statuses["ServiceEntry/free/b"])[0], "-istio.io/WaypointBound", "another has its host");
 
     let workload = |labels: &str| {
         let object = format!(
@@ -159,7 +159,7 @@ fn service_entry_status_has_its_visibility() {
         "{WAYPOINTS}{{ apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {{ name: out, namespace: free }},
   spec: {{ hosts: [out.example], resolution: NONE, ports: [{{ number: 443, name: tls, protocol: TLS }}] }} }}"
     ));
-    let status = short(&told(&mut mesh)["ServiceEntry/free/out"]);
+    let status = short(&statuses(&mut mesh)["ServiceEntry/free/out"]);
     assert_eq!(status[0], "istio.io/VisibilityApplied True Namespace");
 }
 
@@ -199,7 +199,7 @@ fn policy_status_has_the_verdict_for_ztunnel() {
     ] {
         let mut mesh = Mesh::new();
         mesh.put(&policy("shop", spec));
-        let status = &told(&mut mesh)["AuthorizationPolicy/shop/p"];
+        let status = &statuses(&mut mesh)["AuthorizationPolicy/shop/p"];
         assert_eq!(short(status), [&format!("ZtunnelAccepted {expected}"), "-WaypointAccepted"], "{spec}");
         let condition = &status["conditions"][0];
         assert!(condition["message"].as_str().unwrap().contains(found), "{condition}");
@@ -209,7 +209,7 @@ fn policy_status_has_the_verdict_for_ztunnel() {
     let dry_run = policy("shop", "rules: [{}]").replace("generation: 3", "annotations: { istio.io/dry-run: 'true' }");
     mesh.put(&dry_run);
     assert_eq!(
-        short(&told(&mut mesh)["AuthorizationPolicy/shop/p"]),
+        short(&statuses(&mut mesh)["AuthorizationPolicy/shop/p"]),
         ["ZtunnelAccepted False UnsupportedValue", "-WaypointAccepted"]
     );
 }
@@ -240,13 +240,13 @@ fn policy_status_lists_targets_with_and_without_waypoints() {
         ("shop", "{ kind: Service, name: nobody }, { kind: Service, name: none }", "False Invalid"),
     ] {
         let objects = bound.clone() + &policy(namespace, &format!("targetRefs: [{targets}], rules: [{{}}]"));
-        let told = conditions(&objects, &format!("AuthorizationPolicy/{namespace}/p"));
-        assert_eq!(told, [&format!("WaypointAccepted {expected}"), "-ZtunnelAccepted"], "{namespace} {targets}");
+        let reported = conditions(&objects, &format!("AuthorizationPolicy/{namespace}/p"));
+        assert_eq!(reported, [&format!("WaypointAccepted {expected}"), "-ZtunnelAccepted"], "{namespace} {targets}");
     }
     let mut mesh = Mesh::new();
     let targets = "targetRefs: [{ kind: Service, name: web }, { kind: Service, name: nobody }], rules: [{}]";
     mesh.put(&(format!("{WAYPOINTS}{bound}") + &policy("shop", targets)));
-    let condition = told(&mut mesh)["AuthorizationPolicy/shop/p"]["conditions"][0].clone();
+    let condition = statuses(&mut mesh)["AuthorizationPolicy/shop/p"]["conditions"][0].clone();
     assert_eq!(condition["message"], "Invalid targetRefs: Service.core:shop/nobody");
 }
 
@@ -254,7 +254,7 @@ fn policy_status_lists_targets_with_and_without_waypoints() {
 fn a_waypoint_becomes_bound_when_it_gets_an_address() {
     let mut mesh = Mesh::new();
     mesh.put(&format!("{WAYPOINTS}{}", service("namespace: shop, labels: { istio.io/use-waypoint: young }")));
-    assert_eq!(short(&told(&mut mesh)["Service/shop/web"]), ["istio.io/WaypointBound False WaypointIsNotReady"]);
+    assert_eq!(short(&statuses(&mut mesh)["Service/shop/web"]), ["istio.io/WaypointBound False WaypointIsNotReady"]);
     let gateway = objects(WAYPOINTS).into_iter().nth(3).unwrap();
     assert!(format!("{gateway:?}").contains("young"));
     mesh.put(
@@ -262,5 +262,5 @@ fn a_waypoint_becomes_bound_when_it_gets_an_address() {
   spec: { gatewayClassName: istio-waypoint, listeners: [{ name: mesh, port: 15008, protocol: HBONE }] },
   status: { addresses: [{ type: IPAddress, value: 10.0.0.7 }] } }",
     );
-    assert_eq!(short(&told(&mut mesh)["Service/shop/web"]), ["istio.io/WaypointBound True WaypointAccepted"]);
+    assert_eq!(short(&statuses(&mut mesh)["Service/shop/web"]), ["istio.io/WaypointBound True WaypointAccepted"]);
 }

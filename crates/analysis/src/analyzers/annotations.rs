@@ -34,8 +34,8 @@ fn run(context: &Context, report: &mut Report) {
                 continue;
             };
             // Who has the label, too, means both.
-            let is_told = key == INJECT && resource.label(INJECT).is_some();
-            if annotation.is_deprecated && !is_told {
+            let has_label = key == INJECT && resource.label(INJECT).is_some();
+            if annotation.is_deprecated && !has_label {
                 let instead = if key == INJECT { " in favor of the \"sidecar.istio.io/inject\" label" } else { "" };
                 report.add(Message::new(&messages::DEPRECATED_ANNOTATION, resource, parameters![key, instead]));
             }

@@ -89,9 +89,9 @@ fn injection(context: &Context, report: &mut Report) {
     }
     for (resource, pod) in context.specs::<Pod>().filter(|(resource, _)| injected.contains(resource.namespace.as_str()))
     {
-        let said = resource.label(INJECT).or_else(|| resource.annotation(INJECT)).unwrap_or_default();
+        let value = resource.label(INJECT).or_else(|| resource.annotation(INJECT)).unwrap_or_default();
         let Some(spec) = &pod.spec else { continue };
-        if said.eq_ignore_ascii_case("false") || spec.host_network == Some(true) || has_proxy(containers(spec)) {
+        if value.eq_ignore_ascii_case("false") || spec.host_network == Some(true) || has_proxy(containers(spec)) {
             continue;
         }
         report.add(Message::new(&messages::POD_MISSING_PROXY, resource, parameters![resource.full_name()]));

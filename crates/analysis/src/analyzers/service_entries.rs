@@ -42,7 +42,7 @@ fn addresses(context: &Context, report: &mut Report) {
     }
     for (resource, entry) in context.specs::<ServiceEntry>() {
         let has_addresses =
-            resource.status.get("addresses").and_then(Value::as_array).is_some_and(|told| !told.is_empty());
+            resource.status.get("addresses").and_then(Value::as_array).is_some_and(|addresses| !addresses.is_empty());
         if !entry.addresses.is_empty() || has_addresses {
             continue;
         }

@@ -75,7 +75,7 @@ impl fmt::Display for CertificateEnd {
 mod tests {
     use super::*;
 
-    fn told(life_days: i64, left_hours: i64) -> Option<(Level, String)> {
+    fn reported(life_days: i64, left_hours: i64) -> Option<(Level, String)> {
         let now: Timestamp = "2026-06-01T00:00:00Z".parse().unwrap();
         let end = now + SignedDuration::from_hours(left_hours);
         let begin = end - SignedDuration::from_hours(life_days * 24);
@@ -88,18 +88,18 @@ mod tests {
 
     #[test]
     fn certificate_expiry_is_reported_relative_to_its_lifetime() {
-        assert_eq!(told(3650, 31 * 24), None);
+        assert_eq!(reported(3650, 31 * 24), None);
         let near = "root O=cluster.local: ends in 29 days".to_owned();
-        assert_eq!(told(3650, 29 * 24), Some((Level::Note, near)));
-        assert_eq!(told(3650, 6 * 24).unwrap().0, Level::Wrong);
+        assert_eq!(reported(3650, 29 * 24), Some((Level::Note, near)));
+        assert_eq!(reported(3650, 6 * 24).unwrap().0, Level::Wrong);
         // Navarch's own lasts ten days, and is renewed at half of them.
-        assert_eq!(told(10, 5 * 24), None);
-        assert_eq!(told(10, 40).unwrap().0, Level::Note);
+        assert_eq!(reported(10, 5 * 24), None);
+        assert_eq!(reported(10, 40).unwrap().0, Level::Note);
         assert_eq!(
-            told(10, 20),
+            reported(10, 20),
             Some((Level::Wrong, "root O=cluster.local: ends within a day, at 2026-06-01T20:00:00Z".to_owned()))
         );
         let over = "root O=cluster.local: ended at 2026-05-31T23:00:00Z".to_owned();
-        assert_eq!(told(10, -1), Some((Level::Wrong, over)));
+        assert_eq!(reported(10, -1), Some((Level::Wrong, over)));
     }
 }

@@ -64,16 +64,16 @@ mod tests {
 
     #[test]
     fn clock_differences_exclude_the_duration_of_the_request() {
-        let told = |seconds| {
+        let reported = |seconds| {
             let mut health = Health::default();
             clock(&mut health, moment(seconds), [moment(0), moment(8)], ["istiod-1", "this machine's"], "date");
             health.findings.pop().map(|finding| (finding.level, finding.what))
         };
-        assert_eq!((told(-5), told(0), told(4), told(13)), (None, None, None, None));
+        assert_eq!((reported(-5), reported(0), reported(4), reported(13)), (None, None, None, None));
         let ahead = "the clock of istiod-1 is 6 s ahead of this machine's".to_owned();
-        assert_eq!(told(14), Some((Level::Note, ahead)));
+        assert_eq!(reported(14), Some((Level::Note, ahead)));
         let behind = "the clock of istiod-1 is 90 s behind this machine's".to_owned();
-        assert_eq!(told(-90), Some((Level::Wrong, behind)));
+        assert_eq!(reported(-90), Some((Level::Wrong, behind)));
     }
 
     #[test]

@@ -91,12 +91,12 @@ mod tests {
         let read = |text| serde_json::from_str::<PrivateKeyProvider>(text).unwrap();
         let key = DataSource::default();
         let cryptomb = read(r#"{"cryptomb": {"pollDelay": "2.01s", "fallback": true}}"#);
-        let told = cryptomb.with_key(key.clone()).unwrap();
+        let provider = cryptomb.with_key(key.clone()).unwrap();
         assert_eq!(
-            (cryptomb.extension(), told.provider_name.as_str(), told.fallback),
+            (cryptomb.extension(), provider.provider_name.as_str(), provider.fallback),
             (Some("cryptomb"), "cryptomb", true)
         );
-        let Some(ConfigType::TypedConfig(config)) = told.config_type else { panic!("a message") };
+        let Some(ConfigType::TypedConfig(config)) = provider.config_type else { panic!("a message") };
         assert!(config.type_url.ends_with("cryptomb.v3alpha.CryptoMbPrivateKeyMethodConfig"), "{}", config.type_url);
         let config = CryptoMbPrivateKeyMethodConfig::decode(&*config.value).unwrap();
         assert_eq!(config.poll_delay, Some(prost_types::Duration { seconds: 0, nanos: 10_000_000 }));

@@ -84,8 +84,8 @@ pub(super) fn tcp_filters(
             filters.push(network_filter(NETWORK_RBAC, &rbac));
             continue;
         };
-        let Some(mut asked) = decider.tcp else { continue };
-        asked.filter_enabled_metadata = Some(matched_rule_of(NETWORK_RBAC, &name));
+        let Some(mut ext_authz) = decider.tcp else { continue };
+        ext_authz.filter_enabled_metadata = Some(matched_rule_of(NETWORK_RBAC, &name));
         let rbac = NetworkRbac {
             rules: Some(rules.tried).filter(|tried| !tried.policies.is_empty()),
             shadow_rules: Some(rules.enforced),
@@ -94,7 +94,7 @@ pub(super) fn tcp_filters(
             ..NetworkRbac::default()
         };
         filters.push(network_filter(NETWORK_RBAC, &rbac));
-        filters.push(network_filter("envoy.filters.network.ext_authz", &asked));
+        filters.push(network_filter("envoy.filters.network.ext_authz", &ext_authz));
     }
     filters
 }

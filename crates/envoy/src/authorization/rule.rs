@@ -179,7 +179,7 @@ impl Translation<'_> {
             Some(attribute) => say(attribute, values),
             None => Err(Unsupported),
         };
-        let heed = |said: Result<Option<E>, Unsupported>| match said {
+        let heed = |result: Result<Option<E>, Unsupported>| match result {
             Ok(part) => Some(part),
             Err(Unsupported) => (!self.narrows).then_some(None),
         };

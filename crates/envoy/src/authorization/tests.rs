@@ -96,7 +96,7 @@ fn policy() -> impl Strategy<Value = Object<AuthorizationPolicy>> {
     })
 }
 
-fn asked() -> impl Strategy<Value = TestRequest> {
+fn test_request() -> impl Strategy<Value = TestRequest> {
     let pick = proptest::sample::select::<&'static str>;
     let peer = prop::option::of((pick(&NAMESPACES[..]), pick(&ACCOUNTS[..])));
     let numbers = (proptest::sample::select(&ADDRESSES[..]), proptest::sample::select(&PORTS[..]));
@@ -255,12 +255,12 @@ proptest! {
     #[test]
     fn policies_become_envoy_rbac_rules(
         policies in prop::collection::vec(policy(), 0..4),
-        requests in prop::collection::vec(asked(), 16),
+        requests in prop::collection::vec(test_request(), 16),
     ) {
         for transport in [Transport::Http, Transport::Tcp] {
-            let told = rbac(&policies, transport);
+            let filters = rbac(&policies, transport);
             for request in &requests {
-                let passes = told.iter().all(|rbac| request.passes(rbac));
+                let passes = filters.iter().all(|rbac| request.passes(rbac));
                 prop_assert_eq!(passes, request.is_let_in(&policies, transport), "{:?} over {:?}", request, transport);
             }
         }
@@ -297,18 +297,18 @@ fn of_peer(namespace: &'static str, account: &'static str) -> TestRequest {
 #[test]
 fn cve_2020_16844_suffixes_of_principals_are_denied_over_tcp() {
     let policies = [of_yaml("{action: DENY, rules: [{from: [{source: {principals: ['*/sa/web']}}]}]}")];
-    let told = rbac(&policies, Transport::Tcp);
-    assert!(!told.iter().all(|rbac| of_peer("bank", "web").passes(rbac)));
-    assert!(told.iter().all(|rbac| of_peer("bank", "web-2").passes(rbac)));
+    let filters = rbac(&policies, Transport::Tcp);
+    assert!(!filters.iter().all(|rbac| of_peer("bank", "web").passes(rbac)));
+    assert!(filters.iter().all(|rbac| of_peer("bank", "web-2").passes(rbac)));
 }
 
 /// CVE-2026-39350: a dot in the name of a service account stood for any character.
 #[test]
 fn cve_2026_39350_dots_in_service_accounts_are_dots() {
     let policies = [of_yaml("{rules: [{from: [{source: {serviceAccounts: ['bank/we.b']}}]}]}")];
-    let told = rbac(&policies, Transport::Tcp);
-    assert!(told.iter().all(|rbac| of_peer("bank", "we.b").passes(rbac)));
-    assert!(!told.iter().all(|rbac| of_peer("bank", "wexb").passes(rbac)));
+    let filters = rbac(&policies, Transport::Tcp);
+    assert!(filters.iter().all(|rbac| of_peer("bank", "we.b").passes(rbac)));
+    assert!(!filters.iter().all(|rbac| of_peer("bank", "wexb").passes(rbac)));
 }
 
 /// CVE-2021-39155: hosts differed by case.
@@ -316,9 +316,9 @@ fn cve_2026_39350_dots_in_service_accounts_are_dots() {
 fn cve_2021_39155_hosts_are_the_same_in_any_case() {
     let policies =
         [of_yaml("{action: DENY, rules: [{to: [{operation: {hosts: ['Shop.example', 'shop.example:*']}}]}]}")];
-    let told = rbac(&policies, Transport::Http);
+    let filters = rbac(&policies, Transport::Http);
     for host in ["shop.example", "SHOP.EXAMPLE", "shop.example:8080"] {
-        assert!(!told.iter().all(|rbac| TestRequest { host, ..of_peer("shop", "web") }.passes(rbac)), "{host}");
+        assert!(!filters.iter().all(|rbac| TestRequest { host, ..of_peer("shop", "web") }.passes(rbac)), "{host}");
     }
 }
 
@@ -329,8 +329,8 @@ fn user_supplied_values_are_escaped_in_expressions() {
     let yaml = format!(
         "{{action: DENY, rules: [{{from: [{{source: {{principals: ['*{bomb}'], namespaces: ['{bomb}']}}}}]}}]}}"
     );
-    let told = format!("{:?}", rbac(&[of_yaml(&yaml)], Transport::Tcp));
-    assert!(!told.contains("a{1,100}"), "{told}");
+    let text = format!("{:?}", rbac(&[of_yaml(&yaml)], Transport::Tcp));
+    assert!(!text.contains("a{1,100}"), "{text}");
 }
 
 #[test]

@@ -85,7 +85,7 @@ mod tests {
         let sums = |part: u8, some: &[(&'static str, u8, i32)]| {
             let some: Arc<Sums<&'static str, u8>> =
                 Arc::new(some.iter().map(|(key, other, count)| ((*key, *other), *count)).collect());
-            move |asked: u8| if asked == part { some.clone() } else { Arc::default() }
+            move |requested: u8| if requested == part { some.clone() } else { Arc::default() }
         };
         let first = PairCounts::empty().updated(sums(3, &[("a", 1, 2), ("a", 2, 1), ("b", 1, 1)]));
         assert_eq!((counts(&first, "a"), counts(&first, "b")), (vec![(1, 2), (2, 1)], vec![(1, 1)]));

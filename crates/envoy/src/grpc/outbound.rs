@@ -33,9 +33,9 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
 
 /// The listener names that the requested names refer to. If several names refer to one host, each of them has all ports
 /// that any of them requests, as in istiod.
-pub(super) fn referenced_names(asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Vec<ResourceName> {
+pub(super) fn referenced_names(subscribed: &BTreeSet<ResourceName>, view: &View<'_>) -> Vec<ResourceName> {
     let mut names = Vec::new();
-    for (host, requested) in requested::by_host(view, asked) {
+    for (host, requested) in requested::by_host(view, subscribed) {
         let Some(service) = sidecar_scope::host_service(view, &host) else { continue };
         for port in service.ports.iter().filter(|port| requested.has_port(port.port)) {
             names.extend(requested.names.iter().map(|name| ResourceName::new(host_port::join(name, port.port))));

@@ -26,11 +26,11 @@ impl Requested {
 pub(super) fn by_host(view: &View<'_>, names: &BTreeSet<ResourceName>) -> BTreeMap<Hostname, Requested> {
     let mut hosts: BTreeMap<Hostname, Requested> = BTreeMap::new();
     for name in names.iter().map(ResourceName::as_str).filter(|name| !name.starts_with(INBOUND)) {
-        let (asked, port) = host_port::split(name).map_or((name, None), |(host, port)| (host, Some(port)));
-        for host in hosts_of(view, asked) {
+        let (host_name, port) = host_port::split(name).map_or((name, None), |(host, port)| (host, Some(port)));
+        for host in hosts_of(view, host_name) {
             let fresh = || Requested { names: BTreeSet::new(), ports: Some(BTreeSet::new()) };
             let requested = hosts.entry(host).or_insert_with(fresh);
-            requested.names.insert(asked.to_owned());
+            requested.names.insert(host_name.to_owned());
             match (port, &mut requested.ports) {
                 (Some(port), Some(ports)) => _ = ports.insert(port.to_owned()),
                 // A name without a port requests all ports.

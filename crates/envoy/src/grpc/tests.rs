@@ -99,8 +99,9 @@ fn a_grpc_cluster_has_only_fields_that_grpc_supports() {
     let client = mesh.grpc("shop", "client", &[]);
     let names = ["", "v1", "v2"].map(|subset| format!("outbound|80|{subset}|web.shop.svc.cluster.local"));
     let [whole, v1, v2] = &names;
-    let asked = [whole.as_str(), v1, v2, "outbound|81||web.shop.svc.cluster.local", "BlackHoleCluster", "inbound|80||"];
-    let clusters: BTreeMap<String, Cluster> = mesh.named(client, ResourceType::Cluster, &asked);
+    let subscribed =
+        [whole.as_str(), v1, v2, "outbound|81||web.shop.svc.cluster.local", "BlackHoleCluster", "inbound|80||"];
+    let clusters: BTreeMap<String, Cluster> = mesh.named(client, ResourceType::Cluster, &subscribed);
     assert_eq!(clusters.keys().collect::<Vec<_>>(), [v1, whole]);
     assert_eq!(clusters[whole].lb_policy(), LbPolicy::RoundRobin);
     assert!(clusters[whole].circuit_breakers.is_none() && clusters[whole].outlier_detection.is_none());

@@ -92,8 +92,8 @@ pub(super) fn connect_authority(view: &View<'_>) -> HttpFilter {
         typed(state(LOCAL_PRINCIPAL, "%DOWNSTREAM_LOCAL_URI_SAN%", once)),
     ];
     if metrics_log::are_taken(view) {
-        let said = format!("%REQ(baggage):{MAX_BAGGAGE}%");
-        values.push(FilterStateValue { factory_key: PLAIN.to_owned(), ..state(BAGGAGE, &said, once) });
+        let value = format!("%REQ(baggage):{MAX_BAGGAGE}%");
+        values.push(FilterStateValue { factory_key: PLAIN.to_owned(), ..state(BAGGAGE, &value, once) });
     }
     filter("connect_authority", &HttpState { on_request_headers: values, ..HttpState::default() })
 }

@@ -245,14 +245,14 @@ mod tests {
         let navarch_proto::envoy::config::core::v3::transport_socket::ConfigType::TypedConfig(config) =
             socket.config_type.as_ref().unwrap();
         assert!(config.type_url.ends_with(&QuicDownstreamTransport::full_name()));
-        let told = |mesh: &mut TestMesh| {
+        let alt_svc = |mesh: &mut TestMesh| {
             let routes = mesh.routes(proxy, "https.443.https.web.edge");
             let headers = &routes.virtual_hosts[0].routes[0].response_headers_to_add;
             headers.iter().map(|header| header.header.as_ref().unwrap().value.clone()).collect::<Vec<_>>()
         };
-        assert_eq!(told(&mut mesh), ["h3=\":443\"; ma=86400"]);
+        assert_eq!(alt_svc(&mut mesh), ["h3=\":443\"; ma=86400"]);
         mesh.apply(&ports(""));
         assert_eq!(mesh.query(proxy, &All).len(), 1);
-        assert!(told(&mut mesh).is_empty());
+        assert!(alt_svc(&mut mesh).is_empty());
     }
 }

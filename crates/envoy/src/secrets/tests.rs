@@ -116,10 +116,10 @@ fn missing_and_broken_secrets_say_so_and_recover() {
         "secret kubernetes://web cannot be served: edge/web: tls.crt or tls.key is empty"
     );
     mesh.apply(&secret_of("edge", "web", "a: '1', b: '2', c: '3', d: '4'"));
-    let said = mesh.remarks().join("\n");
+    let remarks = mesh.remarks().join("\n");
     assert!(
-        said.ends_with("it has the keys a, b, c and 1 more instead of tls.crt and tls.key, or cert and key"),
-        "{said}"
+        remarks.ends_with("it has the keys a, b, c and 1 more instead of tls.crt and tls.key, or cert and key"),
+        "{remarks}"
     );
     mesh.apply(&pair("edge", "web"));
     assert!(mesh.secret(gateway, "kubernetes://web").is_some());

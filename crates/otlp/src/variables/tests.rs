@@ -122,21 +122,21 @@ fn ignored_variables_are_reported_with_a_reason() {
         ("OTEL_BSP_MAX_QUEUE_SIZE", "-1", "between 1 and 1048576"),
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4096", "OTEL_BSP_MAX_QUEUE_SIZE"),
     ] {
-        let said = warning(&[(name, value)]);
-        assert!(said.starts_with(name) && said.contains(reason), "{said}");
+        let message = warning(&[(name, value)]);
+        assert!(message.starts_with(name) && message.contains(reason), "{message}");
     }
-    let said = warning(&[("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "2")]);
-    assert!(said.contains("OTEL_TRACES_SAMPLER_ARG=\"2\""), "{said}");
-    let said = warning(&[("OTEL_EXPORTER_OTLP_HEADERS", "a=b,secret")]);
-    assert!(said.contains("NAME=VALUE: 1") && !said.contains("secret"), "{said}");
+    let message = warning(&[("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "2")]);
+    assert!(message.contains("OTEL_TRACES_SAMPLER_ARG=\"2\""), "{message}");
+    let message = warning(&[("OTEL_EXPORTER_OTLP_HEADERS", "a=b,secret")]);
+    assert!(message.contains("NAME=VALUE: 1") && !message.contains("secret"), "{message}");
 }
 
 #[test]
 fn an_invalid_endpoint_disables_export_and_is_not_logged() {
     let read = read_from(&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://user:secret@collector:4317")]);
     assert_eq!((read.config, read.warnings.len()), (None, 1));
-    let said = &read.warnings[0];
-    assert!(said.starts_with("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") && !said.contains("secret"), "{said}");
+    let message = &read.warnings[0];
+    assert!(message.starts_with("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") && !message.contains("secret"), "{message}");
 }
 
 #[test]

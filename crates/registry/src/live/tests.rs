@@ -104,14 +104,14 @@ impl House {
     fn check(&self, before: &Directory, change: &DirectoryChange) {
         let merged = DirectoryChange { remotes: BTreeMap::new(), clusters: false, ..change.clone() };
         assert_eq!(merged, before.change_to(self.registry.directory()), "the change that is returned is what changed");
-        for (cluster, told) in &change.remotes {
+        for (cluster, reported) in &change.remotes {
             let none = Arc::new(Directory::default());
             let of = |directory: &Directory| directory.remotes.get(cluster).unwrap_or(&none).clone();
             let differs = of(before).change_to(&of(self.registry.directory()));
             let parts = |change: &DirectoryChange| {
                 (change.pod_targets.clone(), change.targets.clone(), change.workloads.clone())
             };
-            assert_eq!(parts(told), parts(&differs), "the change of a remote cluster is what changed there");
+            assert_eq!(parts(reported), parts(&differs), "the change of a remote cluster is what changed there");
         }
     }
 }

@@ -33,7 +33,7 @@ impl SnapshotProvider for Mesh {
 /// Knows tokens whose subject is `good`, and counts how often it is asked.
 #[derive(Debug, Default)]
 struct Fake {
-    asked: AtomicUsize,
+    requests: AtomicUsize,
     /// Reviews under way, and the most there were.
     under_way: AtomicUsize,
     most: AtomicUsize,
@@ -49,7 +49,7 @@ fn pod() -> PodOfCaller {
 impl Reviewer for Fake {
     fn review<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Answer<'a> {
         Box::pin(async move {
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.requests.fetch_add(1, Ordering::Relaxed);
             self.most.fetch_max(self.under_way.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
             assert_eq!(audiences, ["istio-ca"]);
             let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
@@ -206,13 +206,13 @@ async fn concurrent_reviews_of_one_token_are_shared() {
     for found in [a, b, c] {
         assert_eq!(found.unwrap(), ["spiffe://td/ns/shop/sa/web"]);
     }
-    assert_eq!(fake.asked.load(Ordering::Relaxed), 1);
+    assert_eq!(fake.requests.load(Ordering::Relaxed), 1);
     let bad = headers(&[("authorization", &format!("bearer {}", unproved("bad", 0)))]);
     for _ in 0..3 {
         let refused = admit(&authenticator, shown("192.0.2.1:5", &bad)).await.unwrap_err();
         assert_eq!(refused, "token: the API server rejected it");
     }
-    assert_eq!(fake.asked.load(Ordering::Relaxed), 2);
+    assert_eq!(fake.requests.load(Ordering::Relaxed), 2);
     let elsewhere = headers(&[("authorization", &format!("Bearer {}", unproved("good", 0))), ("clusterid", "moon")]);
     assert!(admit(&authenticator, shown("192.0.2.1:5", &elsewhere)).await.unwrap_err().contains("cluster \"moon\""));
     assert!(admit(&authenticator, shown("192.0.2.1:5", &HeaderMap::new())).await.unwrap_err().contains("neither"));
@@ -226,7 +226,7 @@ async fn tokens_are_reviewed_in_the_cluster_that_the_caller_names() {
         RemoteServers::new([(moon, east.clone()), (ClusterId::new("home"), ClusterId::new("Kubernetes"))].into());
     remotes.insert(east.clone(), None, TokenReviews::new(there.clone(), vec!["istio-ca".into()]));
     let authenticator = reviewed(&here).with_remotes(remotes.clone());
-    let asked = || (here.asked.load(Ordering::Relaxed), there.asked.load(Ordering::Relaxed));
+    let requests = || (here.requests.load(Ordering::Relaxed), there.requests.load(Ordering::Relaxed));
     let of = |cluster: &str| {
         let token = format!("Bearer {}", unproved("good", 0));
         headers(&[("authorization", &token), ("clusterid", cluster)])
@@ -234,7 +234,7 @@ async fn tokens_are_reviewed_in_the_cluster_that_the_caller_names() {
     let of_east = Some(east.clone());
     for (cluster, expected, home) in [("home", (1, 0), &None), ("east", (1, 1), &of_east), ("moon", (1, 1), &of_east)] {
         let found = admit(&authenticator, shown("192.0.2.1:5", &of(cluster))).await.unwrap();
-        assert_eq!((found, asked()), (vec!["spiffe://td/ns/shop/sa/web".to_owned()], expected), "{cluster}");
+        assert_eq!((found, requests()), (vec!["spiffe://td/ns/shop/sa/web".to_owned()], expected), "{cluster}");
         // Its pod is one of the cluster whose API server vouches for it.
         let headers = of(cluster);
         let caller = authenticator.admit(shown("192.0.2.1:5", &headers)).await.unwrap();
@@ -243,7 +243,7 @@ async fn tokens_are_reviewed_in_the_cluster_that_the_caller_names() {
     // Where the cluster is gone, nobody else is asked about its tokens.
     remotes.remove(&east);
     assert!(admit(&authenticator, shown("192.0.2.1:5", &of("moon"))).await.unwrap_err().contains("cluster \"moon\""));
-    assert_eq!(asked(), (1, 1));
+    assert_eq!(requests(), (1, 1));
 }
 
 #[tokio::test]
@@ -261,7 +261,7 @@ async fn obviously_invalid_tokens_are_rejected_without_a_token_review() {
         let refused = admit(&authenticator, shown("192.0.2.1:5", &with_token(&token))).await.unwrap_err();
         assert!(refused.contains(reason), "{refused}");
     }
-    assert_eq!(fake.asked.load(Ordering::Relaxed), 0);
+    assert_eq!(fake.requests.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
@@ -292,8 +292,8 @@ async fn token_floods_are_limited_and_do_not_delay_others() {
         ]
     );
     assert!(fake.most.load(Ordering::Relaxed) <= 33, "half of 64, and the other: {:?}", fake.most);
-    let asked = fake.asked.load(Ordering::Relaxed);
-    assert!(asked < 500, "{asked} of 20000 were asked about");
+    let requests = fake.requests.load(Ordering::Relaxed);
+    assert!(requests < 500, "{requests} of 20000 were asked about");
     let other = with_token(&unproved("good", 1));
     // Who is known stays known, and who stops is heard again.
     assert!(admit(&authenticator, shown("192.0.2.1:5", &good)).await.is_ok());

@@ -275,15 +275,15 @@ async fn sync_waits_for_the_directory_and_objects_survive_its_removal() {
     listener.until_problems(|problems| matches!(problems, [Problem { fault: Fault::Unreadable(_), .. }])).await;
     fs::create_dir(&root).unwrap();
     fs::write(root.join("a.yaml"), text("a", "1")).unwrap();
-    let told = [listener.next_change().await, listener.next_change().await];
-    assert!(told == ["+Namespace a", "synced"] || told == ["synced", "+Namespace a"], "{told:?}");
+    let changes = [listener.next_change().await, listener.next_change().await];
+    assert!(changes == ["+Namespace a", "synced"] || changes == ["synced", "+Namespace a"], "{changes:?}");
     fs::remove_dir_all(&root).unwrap();
     listener.until_problems(|problems| problems.iter().any(|it| matches!(it.fault, Fault::Unreadable(_)))).await;
     fs::create_dir(&root).unwrap();
     fs::write(root.join("b.yaml"), text("b", "1")).unwrap();
-    let mut told = [listener.next_change().await, listener.next_change().await];
-    told.sort();
-    assert_eq!(told, ["+Namespace b", "-Namespace a"], "the directory is there again, without a");
+    let mut changes = [listener.next_change().await, listener.next_change().await];
+    changes.sort();
+    assert_eq!(changes, ["+Namespace b", "-Namespace a"], "the directory is there again, without a");
 }
 
 #[tokio::test]
@@ -300,7 +300,8 @@ async fn a_file_that_is_not_text_keeps_its_last_objects() {
 /// Waits until a file has exactly this problem; others may have theirs.
 async fn until_refused(listener: &mut Listener<FilesApart>, file: &str, reason: &str) {
     let is_it = |problem: &&&Problem| {
-        problem.place.file.ends_with(file) && matches!(&problem.fault, Fault::Unreadable(said) if said.contains(reason))
+        problem.place.file.ends_with(file)
+            && matches!(&problem.fault, Fault::Unreadable(error) if error.contains(reason))
     };
     listener.until_problems(|problems| problems.iter().filter(is_it).count() == 1).await;
 }

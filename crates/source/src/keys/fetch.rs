@@ -254,8 +254,8 @@ mod tests {
     #[tokio::test]
     async fn the_jwks_uri_comes_from_oidc_discovery() {
         // Lengths are left to the end of the connection, as the address is put in later.
-        let told = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"jwks_uri\":\"http://{address}/k\"}".to_owned();
-        let at = server(vec![told, ok(r#"{"keys":[{}]}"#)]).await;
+        let discovery = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"jwks_uri\":\"http://{address}/k\"}".to_owned();
+        let at = server(vec![discovery, ok(r#"{"keys":[{}]}"#)]).await;
         let keys = local().keys(&KeySource::Issuer(Arc::from(format!("{at}/"))), TIMEOUT).await.unwrap();
         assert_eq!(&*keys, r#"{"keys":[{}]}"#);
     }

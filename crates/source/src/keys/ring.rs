@@ -295,10 +295,10 @@ mod tests {
         loop {
             let now = ring.next_due().unwrap();
             ring.take_due(now);
-            let told = ring.fetched(&source("x"), None, now);
+            let changes = ring.fetched(&source("x"), None, now);
             waits.push(ring.next_due().unwrap() - now);
-            if !told.is_empty() {
-                assert_eq!(told, [(source("x"), None)]);
+            if !changes.is_empty() {
+                assert_eq!(changes, [(source("x"), None)]);
                 assert!(now - start >= MAX_AGE);
                 break;
             }

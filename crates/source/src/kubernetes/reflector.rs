@@ -123,11 +123,11 @@ impl Reflector {
             if self.take_tags().await.is_err() {
                 return;
             }
-            let asked = match (self.state.next.clone(), self.state.streams_lists) {
+            let result = match (self.state.next.clone(), self.state.streams_lists) {
                 (WatchRequest::ListAny | WatchRequest::ListConsistent, false) => self.list().await,
                 (next, _) => self.watch(next).await,
             };
-            let Ok(outcome) = asked else { return };
+            let Ok(outcome) = result else { return };
             if let WatchOutcome::Failed(StreamError::Refused(status)) = &outcome
                 && status.code == 410
             {
@@ -166,7 +166,7 @@ impl Reflector {
     async fn pause(&mut self, pause: Pause) -> Result<(), Closed> {
         let back = self.connection.back.clone();
         // A delay that the server requested (`Retry-After`) is kept.
-        let told_to_wait = matches!(&pause, Pause::Failure { least, .. } if !least.is_zero());
+        let must_wait = matches!(&pause, Pause::Failure { least, .. } if !least.is_zero());
         let wait = match pause {
             Pause::None => return Ok(()),
             Pause::Missing => return self.await_definition().await,
@@ -188,7 +188,7 @@ impl Reflector {
         };
         tokio::select! {
             () = sleep(wait) => Ok(()),
-            () = back.notified(), if !told_to_wait => Ok(()),
+            () = back.notified(), if !must_wait => Ok(()),
             () = self.events.closed() => Err(Closed),
         }
     }

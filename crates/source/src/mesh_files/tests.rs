@@ -87,8 +87,8 @@ async fn a_missing_file_is_reported_and_defaults_are_used() {
 #[tokio::test]
 async fn a_file_that_is_broken_at_start_is_waited_for() {
     let mut files = Files::start(Some("trustDomain: own\nenableTracing: maybe\n"), Some("networks: {n: {}}"));
-    let told = files.brief().await;
-    assert!(told.len() == 1 && told[0].starts_with("mesh:2: enableTracing: "), "{told:?}");
+    let events = files.brief().await;
+    assert!(events.len() == 1 && events[0].starts_with("mesh:2: enableTracing: "), "{events:?}");
     files.write("mesh", "trustDomain: own\nrootNamespace: b\n");
     let start = ["mesh istio-system", "networks 0", "networks 1", "mesh b", "well", "synced"];
     assert_eq!(files.brief().await, start);
@@ -101,16 +101,16 @@ async fn a_broken_file_leaves_the_last_good_one() {
     let mut files = Files::start(Some("rootNamespace: a\n"), None);
     files.brief().await;
     files.write("mesh", "rootNamespace: b\nenableTracing: maybe\n");
-    let told = files.brief().await;
-    assert!(told.len() == 1 && told[0].starts_with("mesh:2: enableTracing: "), "{told:?}");
+    let events = files.brief().await;
+    assert!(events.len() == 1 && events[0].starts_with("mesh:2: enableTracing: "), "{events:?}");
     files.write("mesh", "rootNamespace: b\ndefaultConfig:\n  discoveryAddress: nowhere\n");
-    let told = files.brief().await;
-    assert!(told.len() == 1 && told[0].starts_with("mesh:3: defaultConfig.discoveryAddress: "), "{told:?}");
+    let events = files.brief().await;
+    assert!(events.len() == 1 && events[0].starts_with("mesh:3: defaultConfig.discoveryAddress: "), "{events:?}");
     files.write("mesh", "rootNamespace: c\nno_such: 1\n");
     assert_eq!(files.brief().await, ["mesh c", "mesh:2: unknown field \"no_such\""]);
     fs::remove_file(files.folder.path().join("mesh")).unwrap();
-    let told = files.brief().await;
-    assert!(told.len() == 1 && told[0].starts_with("mesh: cannot be read: "), "{told:?}");
+    let events = files.brief().await;
+    assert!(events.len() == 1 && events[0].starts_with("mesh: cannot be read: "), "{events:?}");
     files.write("mesh", "rootNamespace: c\n");
     assert_eq!(files.brief().await, ["mesh c", "well"]);
 }

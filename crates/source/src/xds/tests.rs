@@ -259,9 +259,9 @@ async fn unnamed_resources_prevent_deletions() {
         refused.starts_with("VirtualService: is not a type.googleapis.com/istio.mcp.v1alpha1.Resource: "),
         "{refused}"
     );
-    let told = rig.next().await;
-    assert_eq!(told[0], "~shop/a");
-    assert!(told.len() == 2 && told[1].starts_with("VirtualService: is not a "), "{told:?}");
+    let events = rig.next().await;
+    assert_eq!(events[0], "~shop/a");
+    assert!(events.len() == 2 && events[1].starts_with("VirtualService: is not a "), "{events:?}");
 
     assert_eq!(stream.routes("4", vec![route("a", "d.com")]).await, ("4".to_owned(), None));
     assert_eq!(rig.next().await, ["VirtualService: well", "-shop/b"]);
@@ -278,8 +278,8 @@ async fn resources_of_a_wrong_type_are_rejected_and_unrequested_types_ignored() 
         refused.starts_with("Gateway shop/a: body: must be a istio.networking.v1alpha3.Gateway, is a"),
         "{refused}"
     );
-    let told = rig.next().await;
-    assert!(told.len() == 1 && told[0].starts_with("Gateway/shop/a: body: "), "{told:?}");
+    let events = rig.next().await;
+    assert!(events.len() == 1 && events[0].starts_with("Gateway/shop/a: body: "), "{events:?}");
 
     // There is no answer to what was not asked for: the next request is about the next response.
     stream.tell("type.googleapis.com/envoy.config.cluster.v3.Cluster", "1", vec![stranger()]).await;
@@ -308,28 +308,28 @@ async fn configuration_survives_a_disconnect_and_the_source_reconnects() {
     let again = stream.all_types().await;
     assert!(again[0].node.is_some() && again.len() == requests.len());
     stream.routes("9", vec![route("a", "a.com"), route("b", "*.*")]).await;
-    let told = rig.next().await;
-    assert!(told[0].starts_with("VirtualService/shop/b: spec.hosts"), "its last good version stays: {told:?}");
-    assert_eq!(told[1..], [": well"]);
+    let events = rig.next().await;
+    assert!(events[0].starts_with("VirtualService/shop/b: spec.hosts"), "its last good version stays: {events:?}");
+    assert_eq!(events[1..], [": well"]);
 
     // The server is gone, with its port.
     rig.serve.abort();
     drop(stream);
-    let mut told = rig.next().await;
-    while !told[0].starts_with(": cannot be read: failed to connect") {
-        assert!(told.len() == 1 && told[0].starts_with(": cannot be read: "), "{told:?}");
-        told = rig.next().await;
+    let mut events = rig.next().await;
+    while !events[0].starts_with(": cannot be read: failed to connect") {
+        assert!(events.len() == 1 && events[0].starts_with(": cannot be read: "), "{events:?}");
+        events = rig.next().await;
     }
     let listener = TcpListener::bind(rig.address).await.unwrap();
     rig.serve = serve(listener, rig.opened.clone());
     let mut stream = rig.stream().await;
     stream.all_types().await;
     stream.routes("1", vec![route("b", "b.com"), route("c", "c.com")]).await;
-    let mut told = rig.next().await;
-    while told.len() == 1 && told[0].starts_with(": cannot be read: ") {
-        told = rig.next().await;
+    let mut events = rig.next().await;
+    while events.len() == 1 && events[0].starts_with(": cannot be read: ") {
+        events = rig.next().await;
     }
-    assert_eq!(told, ["VirtualService/shop/b: well", "+shop/c", "-shop/a", ": well"]);
+    assert_eq!(events, ["VirtualService/shop/b: well", "+shop/c", "-shop/a", ": well"]);
 }
 
 #[tokio::test]
@@ -341,9 +341,12 @@ async fn a_response_that_is_too_large_ends_the_stream_and_takes_nothing_with_it(
     assert_eq!(rig.next().await, ["+shop/a"]);
     let large = Any { type_url: mcp::RESOURCE_URL.to_owned(), value: vec![0; LARGEST] };
     stream.tell(VIRTUAL_SERVICES, "2", vec![large]).await;
-    let told = rig.next().await;
-    assert!(told.len() == 1 && told[0].starts_with(": cannot be read: the server ended the stream with"), "{told:?}");
-    assert!(told[0].contains("message length too large"), "{told:?}");
+    let events = rig.next().await;
+    assert!(
+        events.len() == 1 && events[0].starts_with(": cannot be read: the server ended the stream with"),
+        "{events:?}"
+    );
+    assert!(events[0].contains("message length too large"), "{events:?}");
 
     let mut stream = rig.stream().await;
     stream.all_types().await;

@@ -35,13 +35,13 @@ fn written(found: &[&Message]) -> Vec<ValidationMessage> {
 ///
 /// An object without current or former findings is not changed, to avoid a write for every object.
 pub(super) fn correction(status: &Value, generation: i64, found: &[&Message]) -> Option<Map<String, Value>> {
-    let told = status.get("validationMessages");
-    if found.is_empty() && told.is_none_or(|told| told.as_array().is_some_and(Vec::is_empty)) {
+    let current = status.get("validationMessages");
+    if found.is_empty() && current.is_none_or(|current| current.as_array().is_some_and(Vec::is_empty)) {
         return None;
     }
     let found = json!(written(found));
     let observed = status.get("observedGeneration").map(text);
-    if told.is_some_and(|told| same(told, &found)) && observed == Some(generation.to_string()) {
+    if current.is_some_and(|current| same(current, &found)) && observed == Some(generation.to_string()) {
         return None;
     }
     let members = [("validationMessages", found), ("observedGeneration", json!(generation.to_string()))];
@@ -89,8 +89,8 @@ mod tests {
         let messages: Vec<_> = messages.iter().collect();
         let first = correction(&json!({ "conditions": [] }), 3, &messages).unwrap();
         assert_eq!(first["observedGeneration"], "3");
-        let told = &first["validationMessages"][0];
-        assert_eq!((&told["type"]["code"], &told["level"]), (&json!("IST0101"), &json!("ERROR")));
+        let message = &first["validationMessages"][0];
+        assert_eq!((&message["type"]["code"], &message["level"]), (&json!("IST0101"), &json!("ERROR")));
         let status = Value::Object(first);
         assert_eq!(correction(&status, 3, &messages), None);
         assert!(correction(&status, 4, &messages).is_some(), "it is of another generation");

@@ -412,13 +412,14 @@ fn gateway(mut object: DynamicObject) -> Option<Gateway> {
         data.remove("status");
     }
     let namespace = object.namespace().unwrap_or_default();
-    let parameters = spec.infrastructure.as_ref().and_then(|asked| asked.parameters_ref.as_ref()).map(|map| {
-        if map.group.is_empty() && map.kind == "ConfigMap" {
-            Ok(NamespacedName::new(&namespace, &map.name))
-        } else {
-            Err((map.group.clone(), map.kind.clone()))
-        }
-    });
+    let parameters =
+        spec.infrastructure.as_ref().and_then(|infrastructure| infrastructure.parameters_ref.as_ref()).map(|map| {
+            if map.group.is_empty() && map.kind == "ConfigMap" {
+                Ok(NamespacedName::new(&namespace, &map.name))
+            } else {
+                Err((map.group.clone(), map.kind.clone()))
+            }
+        });
     Some(Gateway { value: serde_json::to_value(object).ok()?, spec, parameters })
 }
 

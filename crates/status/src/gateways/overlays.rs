@@ -46,7 +46,7 @@ pub(super) fn with_overlays(object: &Value, overlays: &[&Data]) -> Result<Option
         return Err(ObjectsError::Kind { version, kind });
     };
     let mut laid = object.clone();
-    let mut is_asked_for = !matches!(kind.as_str(), "HorizontalPodAutoscaler" | "PodDisruptionBudget");
+    let mut is_requested = !matches!(kind.as_str(), "HorizontalPodAutoscaler" | "PodDisruptionBudget");
     for overlay in overlays {
         if let Some(unknown) = overlay.keys().find(|key| KINDS.iter().all(|(_, _, known)| known != key)) {
             return Err(ObjectsError::Key(unknown.clone()));
@@ -61,7 +61,7 @@ pub(super) fn with_overlays(object: &Value, overlays: &[&Data]) -> Result<Option
             }
         };
         apply_overlay(&kind, &mut laid, overlay).map_err(|error| fault(error.to_string()))?;
-        is_asked_for = true;
+        is_requested = true;
     }
     let of = |object: &Value, field: &str| object.pointer(&format!("/metadata/{field}")).cloned();
     let changed = FIXED.iter().any(|field| of(object, field) != of(&laid, field))
@@ -70,7 +70,7 @@ pub(super) fn with_overlays(object: &Value, overlays: &[&Data]) -> Result<Option
     if changed {
         return Err(ObjectsError::Identity { key: (*key).to_owned() });
     }
-    Ok(is_asked_for.then_some(laid))
+    Ok(is_requested.then_some(laid))
 }
 
 #[cfg(test)]

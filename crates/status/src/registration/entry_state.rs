@@ -209,7 +209,7 @@ mod tests {
         let written = |pairs: &[(&str, &str)]| -> Annotations {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
         };
-        let told = json!({ "conditions": [{ "type": HEALTHY, "status": "True" }] });
+        let healthy = json!({ "conditions": [{ "type": HEALTHY, "status": "True" }] });
         let ended = (DISCONNECTED, "1970-01-01T00:00:20Z");
         let (own, theirs) = ((GROUP, "g"), (CONTROLLER, "a"));
         for (annotations, status, now, expected) in [
@@ -219,9 +219,9 @@ mod tests {
             (written(&[own, ended, (CONNECTED, "1970-01-01T00:00:19Z")]), None, 90, None),
             (written(&[own]), None, 90, None),
             (written(&[own, (DISCONNECTED, "once")]), None, 0, Some(Cleanup::Delete)),
-            (written(&[theirs, ended]), Some(&told), 30, Some(Cleanup::Forget)),
+            (written(&[theirs, ended]), Some(&healthy), 30, Some(Cleanup::Forget)),
             (written(&[theirs, ended]), None, 30, None),
-            (written(&[ended]), Some(&told), 30, None),
+            (written(&[ended]), Some(&healthy), 30, None),
         ] {
             assert_eq!(cleanup(&annotations, status, at(now), (grace, None)), expected, "{annotations:?} {now}");
         }

@@ -68,8 +68,8 @@ fn forbidden_kinds_do_not_block_and_failing_ones_do() {
 
 #[tokio::test]
 async fn nothing_is_written_before_it_is_known_whose_it_is() {
-    let (tell, told) = watch::channel(None);
-    let mut responsibility = Responsibility::Revision(told);
+    let (tell, receiver) = watch::channel(None);
+    let mut responsibility = Responsibility::Revision(receiver);
     assert!(!responsibility.has("shop", None) && Responsibility::All.has("shop", Some("canary")));
     tell.send_replace(known().own("default").map(Arc::new));
     responsibility.changed().await;

@@ -142,11 +142,11 @@ mod tests {
         assert_eq!(announcements.wait_announced("new", Duration::ZERO, SHORT).await, [Arc::from("east")]);
 
         let begun = Instant::now();
-        let told = async {
+        let rotation = async {
             sleep(SHORT).await;
             east.send_replace(Arc::from("new"));
         };
-        let (missing, ()) = tokio::join!(announcements.wait_announced("new", SHORT, LONG), told);
+        let (missing, ()) = tokio::join!(announcements.wait_announced("new", SHORT, LONG), rotation);
         assert_eq!(missing, none);
         assert!(begun.elapsed() >= SHORT * 2, "API servers have time to notice");
         drop(east);

@@ -298,8 +298,8 @@ fn unserved(url: String, names: Vec<String>, nonce: String, error: Option<ErrorD
 /// Whether a type is another version of a served kind: on an empty response, the client would remove existing objects.
 fn is_other_version(url: &str) -> bool {
     let parts = |url: &str| Some((url.split_once('/')?.0.to_owned(), url.rsplit_once('/')?.1.to_owned()));
-    let asked = parts(url);
-    mcp::kinds().any(|kind| parts(mcp::type_url(kind)) == asked)
+    let requested = parts(url);
+    mcp::kinds().any(|kind| parts(mcp::type_url(kind)) == requested)
 }
 
 /// The status for a type that is not served.

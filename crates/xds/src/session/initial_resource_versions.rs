@@ -379,8 +379,8 @@ mod tests {
         let now = resource("a", "now");
         let (version, old) = (now.version.to_string(), resource("a", "old").version.to_string());
         for (entries, sent) in [([("a", &*old), ("a", &*version)], 0), ([("a", &*version), ("a", &*old)], 1)] {
-            let (told, gone) = compared(&initial_versions(&entries), std::slice::from_ref(&now));
-            assert_eq!((told.len(), gone.len()), (sent, 0), "{entries:?}");
+            let (changed, gone) = compared(&initial_versions(&entries), std::slice::from_ref(&now));
+            assert_eq!((changed.len(), gone.len()), (sent, 0), "{entries:?}");
             assert_eq!(compared(&initial_versions(&entries), &[]).1, ["a"]);
         }
     }

@@ -135,11 +135,11 @@ async fn add(writer: &Writer, ztunnels: &mut [Ztunnel], number: usize) -> Result
     if let Some(pod) = pod.as_object_mut() {
         pod.insert("status".to_owned(), status);
     }
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     let (put, last) =
         tokio::join!(async { writer.put_status(&pod).await.map(|()| Instant::now()) }, all_sent(ztunnels, 1));
     let (answered, last) = (put?, last?);
     Ok(json!({
-        "asked_ms": millis(last - asked), "answered_ms": millis(last.saturating_duration_since(answered)),
+        "asked_ms": millis(last - requested_at), "answered_ms": millis(last.saturating_duration_since(answered)),
     }))
 }

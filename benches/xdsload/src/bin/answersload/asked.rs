@@ -53,13 +53,13 @@ async fn steps(plane: &Plane<'_>, change: &str) -> Result<Value> {
     let reply =
         client::post(plane.navarch.monitoring, "localhost", "/debug/plan?part=true", proposal.to_string()).await?;
     ensure!(reply.status == 200, "a plan: {} {}", reply.status, reply.body);
-    let said = reply.headers.get("server-timing").context("the response has no Server-Timing")?.to_str()?;
+    let timing = reply.headers.get("server-timing").context("the response has no Server-Timing")?.to_str()?;
     let step = |step: &str| {
         let (name, took) = step.split_once(";dur=")?;
         Some((name.to_owned(), json!(took.parse::<f64>().ok()?)))
     };
-    let steps: Option<serde_json::Map<_, _>> = said.split(", ").map(step).collect();
-    Ok(steps.with_context(|| format!("cannot read {said:?}"))?.into())
+    let steps: Option<serde_json::Map<_, _>> = timing.split(", ").map(step).collect();
+    Ok(steps.with_context(|| format!("cannot read {timing:?}"))?.into())
 }
 
 /// Asks of a VirtualService that all proxies see how far it has come.

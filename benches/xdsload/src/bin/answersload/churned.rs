@@ -125,9 +125,9 @@ async fn run(programs: &Programs, sizes: &Sizes, manner: Manner) -> Result<Taken
     let [seconds, rate] = [sizes.churn_seconds, sizes.churn_rate].map(|number| number.to_string());
     let threads = || anyhow::Ok([thread_seconds(pid, "record")?, thread_seconds(pid, "push")?]);
     let mut begun: Option<(Instant, [f64; 2])> = None;
-    let meanwhile = |said: &str| {
+    let meanwhile = |output: &str| {
         // The record writes its first moment when it begins.
-        if begun.is_none() && said.contains("churn: ") {
+        if begun.is_none() && output.contains("churn: ") {
             begun = Some((Instant::now(), threads()?));
         }
         Ok(())

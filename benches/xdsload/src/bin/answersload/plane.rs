@@ -90,14 +90,14 @@ impl<'a> Plane<'a> {
     ) -> Result<Proxies> {
         let report = self.folder.path().join("proxies.json");
         let mut args: Vec<String> = ["run", "--hold", "--proxies", &count.to_string()].map(str::to_owned).to_vec();
-        let said = [
+        let flags = [
             ("--server", self.navarch.xds.to_string()),
             ("--pid", self.navarch.pid().to_string()),
             ("--proxy-namespaces", NAMESPACES.to_string()),
             ("--config-dir", self.mesh().display().to_string()),
             ("--out", report.display().to_string()),
         ];
-        args.extend(said.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
+        args.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
         args.extend(self.size.iter().cloned());
         args.extend(more.iter().map(|arg| (*arg).to_owned()));
         args.push("--changes".to_owned());

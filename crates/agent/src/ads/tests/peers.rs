@@ -28,7 +28,10 @@ fn delta(type_url: &str) -> DeltaDiscoveryRequest {
 }
 
 /// Waits until entries of this client wait for who it is, and the control plane is asked.
-async fn asked(metrics: &MeshMetrics, visit: &mut Visit<DeltaDiscoveryRequest, DeltaDiscoveryResponse>) -> Vec<String> {
+async fn requested(
+    metrics: &MeshMetrics,
+    visit: &mut Visit<DeltaDiscoveryRequest, DeltaDiscoveryResponse>,
+) -> Vec<String> {
     while !metrics.look_up_client("10.0.0.1", BUYER) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -37,7 +40,7 @@ async fn asked(metrics: &MeshMetrics, visit: &mut Visit<DeltaDiscoveryRequest, D
     request.resource_names_subscribe
 }
 
-fn told(removed: &str) -> DeltaDiscoveryResponse {
+fn response(removed: &str) -> DeltaDiscoveryResponse {
     DeltaDiscoveryResponse {
         type_url: WORKLOAD.to_owned(),
         removed_resources: vec![removed.to_owned()],
@@ -51,8 +54,8 @@ async fn peers_are_requested_on_envoys_stream_and_not_forwarded_to_envoy() {
     let metrics = MeshMetrics::in_network(Workload::default(), "1", "net");
     let mut world = world_with(Some(metrics.clone())).await;
     let (_asks, mut answers, mut visit) = open(&mut world).await;
-    assert_eq!(asked(&metrics, &mut visit).await, ["net/10.0.0.1"]);
-    visit.answers.send(Ok(told("net/10.0.0.1"))).await.unwrap();
+    assert_eq!(requested(&metrics, &mut visit).await, ["net/10.0.0.1"]);
+    visit.answers.send(Ok(response("net/10.0.0.1"))).await.unwrap();
     let ack = visit.requests.message().await.unwrap().unwrap();
     assert_eq!((ack.type_url.as_str(), ack.response_nonce.as_str(), ack.error_detail), (WORKLOAD, "n1", None));
     assert!(!metrics.look_up_client("10.0.0.1", BUYER), "that nobody is there is known");
@@ -70,7 +73,7 @@ async fn peers_are_not_requested_again_after_unimplemented() {
     let metrics = MeshMetrics::in_network(Workload::default(), "1", "");
     let mut world = world_with(Some(metrics.clone())).await;
     let (_asks, mut answers, mut visit) = open(&mut world).await;
-    assert_eq!(asked(&metrics, &mut visit).await, ["/10.0.0.1"]);
+    assert_eq!(requested(&metrics, &mut visit).await, ["/10.0.0.1"]);
     visit.answers.send(Err(Status::unimplemented("what is that"))).await.unwrap();
     assert_eq!(answers.message().await.unwrap_err().code(), tonic::Code::Unimplemented);
     let (asks, mut answers, mut visit) = open(&mut world).await;
@@ -93,8 +96,8 @@ async fn workloads_that_envoy_requests_are_forwarded_to_envoy() {
     let (asks, mut answers, mut visit) = open(&mut world).await;
     asks.send(delta(WORKLOAD)).await.unwrap();
     assert_eq!(visit.requests.message().await.unwrap().unwrap().type_url, WORKLOAD);
-    visit.answers.send(Ok(told("x"))).await.unwrap();
-    assert_eq!(answers.message().await.unwrap().unwrap(), told("x"));
+    visit.answers.send(Ok(response("x"))).await.unwrap();
+    assert_eq!(answers.message().await.unwrap().unwrap(), response("x"));
     metrics.look_up_client("10.0.0.1", BUYER);
     asks.send(delta(CLUSTER)).await.unwrap();
     assert_eq!(visit.requests.message().await.unwrap().unwrap().type_url, CLUSTER, "the agent asks for nothing");

@@ -6,7 +6,7 @@ use super::*;
 
 const BUYER: &str = "spiffe://td/ns/shop/sa/buyer";
 const UID: &str = "Kubernetes//Pod/shop/client-1";
-const SAID: &str = "client;shop;client;v1;east;spiffe:///ns/shop/sa/buyer;client;v1";
+const DESCRIPTION: &str = "client;shop;client;v1;east;spiffe:///ns/shop/sa/buyer;client;v1";
 
 fn at(last: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, last])
@@ -55,12 +55,12 @@ fn a_peer_is_looked_up_once_and_then_cached() {
     assert_eq!(lookups.find(at(1), BUYER, now), Answer::Pending(now + WAIT));
     assert_eq!(lookups.find(at(2), BUYER, now), Answer::Pending(now + WAIT));
     assert_eq!(lookups.find(at(1), BUYER, now), Answer::Pending(now + WAIT));
-    let asked = NameChanges { subscribe: names(&["net/10.0.0.1", "net/10.0.0.2"]), unsubscribe: Vec::new() };
-    assert_eq!((lookups.next(stream), lookups.next(stream)), (Some(asked), None));
+    let requested = NameChanges { subscribe: names(&["net/10.0.0.1", "net/10.0.0.2"]), unsubscribe: Vec::new() };
+    assert_eq!((lookups.next(stream), lookups.next(stream)), (Some(requested), None));
     let pod = workload(UID, "client", &[at(1), at(7)]);
     lookups.take(answer(vec![pod], &["net/10.0.0.2"])).unwrap();
-    assert_eq!(lookups.find(at(1), BUYER, now), Answer::Known(SAID.into()));
-    assert_eq!(lookups.find(at(1), "spiffe://other/ns/shop/sa/buyer", now), Answer::Known(SAID.into()));
+    assert_eq!(lookups.find(at(1), BUYER, now), Answer::Known(DESCRIPTION.into()));
+    assert_eq!(lookups.find(at(1), "spiffe://other/ns/shop/sa/buyer", now), Answer::Known(DESCRIPTION.into()));
     // Another identity at the address is somebody else, and what means nothing is not asked for again.
     assert_eq!(lookups.find(at(1), "spiffe://td/ns/shop/sa/seller", now), Answer::Unknown);
     assert_eq!(lookups.find(at(2), BUYER, now), Answer::Unknown);
@@ -70,7 +70,9 @@ fn a_peer_is_looked_up_once_and_then_cached() {
     // What means nothing may mean something later, and workloads go.
     lookups.take(answer(vec![workload("b", "b", &[at(2)])], &[UID])).unwrap();
     assert_eq!(lookups.find(at(1), BUYER, now), Answer::Unknown);
-    assert!(matches!(lookups.find(at(2), BUYER, now), Answer::Known(said) if said.starts_with("b;shop;b;")));
+    assert!(
+        matches!(lookups.find(at(2), BUYER, now), Answer::Known(description) if description.starts_with("b;shop;b;"))
+    );
     assert!(!lookups.by_uid.contains_key(UID));
 }
 
@@ -80,7 +82,7 @@ fn workloads_with_the_same_address_and_identity_keep_only_common_metadata() {
     let (mut lookups, _) = begun(now);
     lookups.find(at(1), BUYER, now);
     lookups.take(answer(vec![workload("a", "client", &[at(1)]), workload("b", "client", &[at(1)])], &[])).unwrap();
-    assert_eq!(lookups.find(at(1), BUYER, now), Answer::Known(SAID.into()));
+    assert_eq!(lookups.find(at(1), BUYER, now), Answer::Known(DESCRIPTION.into()));
     lookups.take(answer(vec![workload("b", "other", &[at(1)])], &[])).unwrap();
     assert_eq!(lookups.find(at(1), BUYER, now), Answer::Unknown);
 }
@@ -118,11 +120,11 @@ fn peers_of_an_earlier_stream_are_kept_until_the_next_stream_responds() {
     lookups.take(answer(vec![workload(UID, "client", &[at(1)]), workload("old", "old", &[at(2)])], &[])).unwrap();
     lookups.end(stream);
     lookups.begin(now);
-    assert_eq!(lookups.find(at(1), BUYER, now), Answer::Known(SAID.into()));
+    assert_eq!(lookups.find(at(1), BUYER, now), Answer::Known(DESCRIPTION.into()));
     // Meanwhile one has gone, and another has the address of the other.
     lookups.take(answer(vec![workload("new", "client", &[at(2)])], &["net/10.0.0.1"])).unwrap();
     assert_eq!(lookups.find(at(1), BUYER, now), Answer::Unknown);
-    assert_eq!(lookups.find(at(2), BUYER, now), Answer::Known(SAID.into()));
+    assert_eq!(lookups.find(at(2), BUYER, now), Answer::Known(DESCRIPTION.into()));
     assert_eq!(lookups.by_uid.len(), 1);
 }
 
@@ -134,8 +136,9 @@ fn addresses_and_names_in_requests_are_bounded() {
     for number in 0..MAX_PEERS {
         lookups.find(address(number), BUYER, now);
     }
-    let asked = std::iter::from_fn(|| lookups.next(stream)).map(|changes| changes.subscribe.len()).collect::<Vec<_>>();
-    assert_eq!(asked, [MAX_NAMES; MAX_PEERS / MAX_NAMES]);
+    let requested =
+        std::iter::from_fn(|| lookups.next(stream)).map(|changes| changes.subscribe.len()).collect::<Vec<_>>();
+    assert_eq!(requested, [MAX_NAMES; MAX_PEERS / MAX_NAMES]);
     lookups.take(answer(vec![workload(UID, "client", &[address(1), address(4000)])], &[])).unwrap();
     let later = now + Duration::from_secs(1);
     lookups.find(address(0), BUYER, later);

@@ -24,8 +24,8 @@ async fn endless(beginning: &'static [u8], again: &'static [u8], tasks: &mut Joi
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             open.spawn(async move {
-                let mut asked = vec![0; 4096];
-                let _ = stream.read(&mut asked).await;
+                let mut request = vec![0; 4096];
+                let _ = stream.read(&mut request).await;
                 let mut sent = stream.write_all(beginning).await;
                 while sent.is_ok() {
                     sent = stream.write_all(again).await;
@@ -54,8 +54,8 @@ async fn over_tls(protocols: &[&[u8]], tasks: &mut JoinSet<()>) -> u16 {
             let stream = TokioIo::new(acceptor.accept(stream).await.unwrap());
             let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| async move {
                 let host = request.uri().host().map(str::to_owned);
-                let said = format!("{:?} {} {host:?}", request.version(), request.uri().path());
-                Ok::<_, std::convert::Infallible>(hyper::Response::new(Full::new(Bytes::from(said))))
+                let body = format!("{:?} {} {host:?}", request.version(), request.uri().path());
+                Ok::<_, std::convert::Infallible>(hyper::Response::new(Full::new(Bytes::from(body))))
             });
             let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
             let _ = server.serve_connection(stream, service).await;
@@ -66,7 +66,7 @@ async fn over_tls(protocols: &[&[u8]], tasks: &mut JoinSet<()>) -> u16 {
 
 #[tokio::test]
 async fn https_probes_use_http2_if_the_application_supports_it() {
-    for (protocols, said) in [
+    for (protocols, expected) in [
         (&[&b"h2"[..], b"http/1.1"][..], r#"HTTP/2.0 /x Some("127.0.0.1")"#),
         (&[&b"http/1.1"[..]][..], "HTTP/1.1 /x None"),
         (&[][..], "HTTP/1.1 /x None"),
@@ -74,7 +74,7 @@ async fn https_probes_use_http2_if_the_application_supports_it() {
         let mut tasks = JoinSet::new();
         let app = over_tls(protocols, &mut tasks).await;
         let answer = setting(app, None, tasks).await.get("/app-health/s/livez").await;
-        assert_eq!((answer.status, &answer.body[..]), (StatusCode::OK, said.as_bytes()));
+        assert_eq!((answer.status, &answer.body[..]), (StatusCode::OK, expected.as_bytes()));
     }
 }
 
@@ -108,8 +108,9 @@ async fn answers_that_drip_or_are_all_headers_end_with_the_probes_time_and_room(
         let mut tasks = JoinSet::new();
         let app = endless(beginning, again, &mut tasks).await;
         let setting = setting(app, None, tasks).await;
-        let asked = LocalRequest::get("127.0.0.1", setting.port, "/app-health/a/livez", TIMEOUT).send().await.unwrap();
-        assert!(asked.body.len() <= 10 << 10, "{}", asked.body.len());
+        let response =
+            LocalRequest::get("127.0.0.1", setting.port, "/app-health/a/livez", TIMEOUT).send().await.unwrap();
+        assert!(response.body.len() <= 10 << 10, "{}", response.body.len());
     }
 }
 
@@ -127,9 +128,9 @@ async fn floods_of_http_2_frames_fail_the_probe_and_nothing_else() {
         let mut tasks = JoinSet::new();
         let app = endless(settings, again, &mut tasks).await;
         let setting = setting(app, None, tasks).await;
-        let asked =
+        let response =
             LocalRequest::get("127.0.0.1", setting.port, "/app-health/a/startupz", TIMEOUT).send().await.unwrap();
-        assert_eq!(asked.status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(response.status, StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(setting.get("/healthz/ready").await.status, StatusCode::OK);
     }
 }

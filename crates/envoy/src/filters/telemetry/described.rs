@@ -73,15 +73,15 @@ mod tests {
             .concat(),
         );
         let name = |one: &Arc<Object<Telemetry>>| one.meta.key.name.to_string();
-        let told = |mesh: &TestMesh, proxy| {
+        let names_of = |mesh: &TestMesh, proxy| {
             let described = mesh.query(proxy, &DescribeTelemetry);
             let [root, namespace] = [&described.root, &described.namespace].map(|one| one.as_ref().map(name));
             (root, namespace, described.workload.iter().map(name).collect::<Vec<_>>())
         };
         let some = |name: &str| Some(name.to_owned());
         let web = mesh.sidecar("shop", "web");
-        assert_eq!(told(&mesh, web), (some("mesh"), some("all"), vec!["web-1".to_owned(), "web-2".to_owned()]));
+        assert_eq!(names_of(&mesh, web), (some("mesh"), some("all"), vec!["web-1".to_owned(), "web-2".to_owned()]));
         let of_root = mesh.sidecar("istio-system", "web");
-        assert_eq!(told(&mesh, of_root), (some("mesh"), None, vec!["of-root".to_owned()]));
+        assert_eq!(names_of(&mesh, of_root), (some("mesh"), None, vec!["of-root".to_owned()]));
     }
 }

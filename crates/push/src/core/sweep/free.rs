@@ -15,14 +15,14 @@ impl Core {
         steps += 1 + state.answers.len();
         state.answers.retain(|attr, _| sweep.attrs.contains(attr));
         state.derived.retain(|attr, derived| {
-            let is_asked = sweep.attrs.contains(attr);
+            let is_read = sweep.attrs.contains(attr);
             if let Derived::From(node) = derived
-                && !is_asked
+                && !is_read
                 && let Some(node) = self.nodes.get_mut(node)
             {
                 node.rare_mut().watchers.remove(&(proxy, *attr));
             }
-            is_asked
+            is_read
         });
         sweep.values.extend(state.answers.values().copied());
         Some(steps)

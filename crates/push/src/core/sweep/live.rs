@@ -82,8 +82,8 @@ impl Core {
     pub(super) fn mark_derived(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let proxy = *sweep.proxies.get(at)?;
         let Some(state) = self.proxies.get(&proxy) else { return Some(1) };
-        let asked = state.derived.iter().filter(|(attr, _)| sweep.attrs.contains(attr));
-        let nodes: Vec<NodeId> = asked
+        let read = state.derived.iter().filter(|(attr, _)| sweep.attrs.contains(attr));
+        let nodes: Vec<NodeId> = read
             .filter_map(|(_, derived)| match derived {
                 Derived::From(node) => Some(*node),
                 Derived::Failed(_) => None,

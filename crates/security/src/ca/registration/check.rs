@@ -190,7 +190,7 @@ mod tests {
         params
     }
 
-    fn asked(params: &CertificateParams, more: Vec<Attribute>) -> Result<Vec<u8>, String> {
+    fn checked(params: &CertificateParams, more: Vec<Attribute>) -> Result<Vec<u8>, String> {
         let key = KeyPair::generate().unwrap();
         let made = params.serialize_request_with_attributes(&key, more).unwrap().pem().unwrap();
         request(&made, &identity()).map_err(|error| error.to_string())
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn a_request_names_its_sender_and_nothing_else() {
         for (names, subject) in [(&[OWN][..], &[][..]), (&[OWN], &[(DnType::OrganizationName, "")]), (&[], &[])] {
-            asked(&params(names, subject), Vec::new()).unwrap();
+            checked(&params(names, subject), Vec::new()).unwrap();
         }
         for (names, subject, part) in [
             (&["spiffe://cluster.local/ns/shop/sa/admin"][..], &[][..], "sa/admin"),
@@ -209,12 +209,12 @@ mod tests {
             (&[OWN], &[(DnType::CommonName, "")], "the subject"),
             (&[OWN], &[(DnType::OrganizationName, "system:masters")], "the subject O=system:masters"),
         ] {
-            let refused = asked(&params(names, subject), Vec::new()).unwrap_err();
+            let refused = checked(&params(names, subject), Vec::new()).unwrap_err();
             assert!(refused.contains(part), "{names:?} {subject:?}: {refused}");
         }
         let mut ca = params(&[OWN], &[]);
         ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        assert!(asked(&ca, Vec::new()).unwrap_err().contains("extensions besides names"));
+        assert!(checked(&ca, Vec::new()).unwrap_err().contains("extensions besides names"));
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
         let password =
             Attribute { oid: &[1, 2, 840, 113_549, 1, 9, 7], values: der(tag::SET, &[&der(tag::UTF8, &[b"secret"])]) };
         for (names, more) in [(&[OWN][..], second), (&[], twice), (&[OWN], password)] {
-            let refused = asked(&params(names, &[]), vec![more]);
+            let refused = checked(&params(names, &[]), vec![more]);
             assert!(refused.is_err(), "{names:?}");
         }
     }
@@ -274,10 +274,7 @@ mod tests {
         assert!(leaf(stolen.der(), &identity(), &own).unwrap_err().to_string().contains("another key"));
         // A long name has a length of more than one byte.
         let long = Identity::parse(&format!("spiffe://td/ns/shop/sa/{}", "a".repeat(300))).unwrap();
-        let asked = params(&[&long.to_string()], &[]).serialize_request(&key).unwrap();
-        assert_eq!(
-            request(&pem::encode(asked.der()).replace("CERTIFICATE", "CERTIFICATE REQUEST"), &long).unwrap(),
-            own
-        );
+        let csr = params(&[&long.to_string()], &[]).serialize_request(&key).unwrap();
+        assert_eq!(request(&pem::encode(csr.der()).replace("CERTIFICATE", "CERTIFICATE REQUEST"), &long).unwrap(), own);
     }
 }

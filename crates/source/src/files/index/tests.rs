@@ -49,91 +49,95 @@ impl Events {
 
 #[test]
 fn objects_come_change_and_go_with_their_file() {
-    let mut told = Events::default();
-    assert_eq!(told.put("a", &(namespace("x", "1") + &namespace("y", "1"))), ["+x 1", "+y 1"]);
-    assert_eq!(told.put("a", &(namespace("x", "1") + &namespace("y", "1"))), [""; 0]);
-    assert_eq!(told.put("a", &(namespace("y", "2") + &namespace("x", "1"))), ["~y 2"]);
-    assert_eq!(told.put("a", &namespace("y", "2")), ["-x"]);
-    assert_eq!(told.remove("a"), ["-y"]);
+    let mut reported = Events::default();
+    assert_eq!(reported.put("a", &(namespace("x", "1") + &namespace("y", "1"))), ["+x 1", "+y 1"]);
+    assert_eq!(reported.put("a", &(namespace("x", "1") + &namespace("y", "1"))), [""; 0]);
+    assert_eq!(reported.put("a", &(namespace("y", "2") + &namespace("x", "1"))), ["~y 2"]);
+    assert_eq!(reported.put("a", &namespace("y", "2")), ["-x"]);
+    assert_eq!(reported.remove("a"), ["-y"]);
 }
 
 #[test]
 fn the_first_of_two_definitions_applies_until_it_is_deleted() {
-    let mut told = Events::default();
-    assert_eq!(told.put("b", &namespace("x", "b")), ["+x b"]);
+    let mut reported = Events::default();
+    assert_eq!(reported.put("b", &namespace("x", "b")), ["+x b"]);
     assert_eq!(
-        told.put("c", &namespace("x", "c")),
+        reported.put("c", &namespace("x", "c")),
         ["c:1: Namespace x: is already defined in b:1, which takes precedence"]
     );
     assert_eq!(
-        told.put("a", &namespace("x", "a")),
+        reported.put("a", &namespace("x", "a")),
         [
             "~x a",
             "b:1: Namespace x: is already defined in a:1, which takes precedence",
             "c:1: Namespace x: is already defined in a:1, which takes precedence"
         ]
     );
-    assert_eq!(told.remove("b"), ["b well"]);
-    assert_eq!(told.remove("a"), ["~x c", "c well"]);
+    assert_eq!(reported.remove("b"), ["b well"]);
+    assert_eq!(reported.remove("a"), ["~x c", "c well"]);
     let twice = namespace("x", "1") + &namespace("x", "2");
-    assert_eq!(told.put("c", &twice), ["~x 1", "c:5: Namespace x: is already defined in c:1, which takes precedence"]);
+    assert_eq!(
+        reported.put("c", &twice),
+        ["~x 1", "c:5: Namespace x: is already defined in c:1, which takes precedence"]
+    );
 }
 
 #[test]
 fn an_object_that_moves_to_another_file_is_not_touched() {
-    let mut told = Events::default();
-    told.put("a", &namespace("x", "1"));
-    told.index.set_missing("a", true);
-    assert_eq!(told.put("b", &namespace("x", "1")), [""; 0]);
-    assert_eq!(told.remove("a"), [""; 0]);
-    assert_eq!(told.remove("b"), ["-x"]);
+    let mut reported = Events::default();
+    reported.put("a", &namespace("x", "1"));
+    reported.index.set_missing("a", true);
+    assert_eq!(reported.put("b", &namespace("x", "1")), [""; 0]);
+    assert_eq!(reported.remove("a"), [""; 0]);
+    assert_eq!(reported.remove("b"), ["-x"]);
 }
 
 #[test]
 fn the_last_good_version_stays_while_an_object_is_broken() {
-    let mut told = Events::default();
-    told.put("a", &(namespace("x", "1") + &namespace("y", "1")));
+    let mut reported = Events::default();
+    reported.put("a", &(namespace("x", "1") + &namespace("y", "1")));
     let broken = namespace("x", "1").replace("labels: {l: '1'}", "labels: []");
-    let events = told.put("a", &(broken.clone() + &namespace("y", "2")));
+    let events = reported.put("a", &(broken.clone() + &namespace("y", "2")));
     assert_eq!(events.len(), 2, "{events:?}");
     assert_eq!(events[0], "~y 2");
     assert!(events[1].starts_with("a:3: Namespace x: metadata.labels: "), "{events:?}");
-    assert_eq!(told.put("a", &(namespace("x", "1") + &namespace("y", "2"))), ["a well"]);
-    told.put("a", &(broken + &namespace("y", "2")));
-    assert_eq!(told.put("a", &namespace("y", "2")), ["-x", "a well"]);
+    assert_eq!(reported.put("a", &(namespace("x", "1") + &namespace("y", "2"))), ["a well"]);
+    reported.put("a", &(broken + &namespace("y", "2")));
+    assert_eq!(reported.put("a", &namespace("y", "2")), ["-x", "a well"]);
 }
 
 #[test]
 fn an_unnamed_broken_document_stands_for_the_object_missing_from_the_file() {
-    let mut told = Events::default();
-    told.put("a", &(namespace("x", "1") + &namespace("y", "1")));
-    let events = told.put("a", &("kind: [\n---\n".to_owned() + &namespace("y", "1")));
+    let mut reported = Events::default();
+    reported.put("a", &(namespace("x", "1") + &namespace("y", "1")));
+    let events = reported.put("a", &("kind: [\n---\n".to_owned() + &namespace("y", "1")));
     assert_eq!(events.len(), 1, "{events:?}");
-    let events = told.put("a", &("kind: [\n---\n".to_owned() + &namespace("x", "1")));
+    let events = reported.put("a", &("kind: [\n---\n".to_owned() + &namespace("x", "1")));
     assert_eq!(events[0], "-y", "the broken one was x, which stands elsewhere now: {events:?}");
 }
 
 #[test]
 fn a_file_that_cannot_be_read_keeps_its_objects() {
-    let mut told = Events::default();
-    told.put("a", &namespace("x", "1"));
+    let mut reported = Events::default();
+    reported.put("a", &namespace("x", "1"));
     let file = Arc::from("a");
-    let contents = Contents::unreadable(&file, "no".to_owned(), &told.index.contents("a"));
-    told.index.put(&file, contents, None);
-    assert_eq!(told.settle(), ["a: cannot be read: no"]);
-    assert_eq!(told.put("a", &namespace("x", "1")), ["a well"]);
+    let contents = Contents::unreadable(&file, "no".to_owned(), &reported.index.contents("a"));
+    reported.index.put(&file, contents, None);
+    assert_eq!(reported.settle(), ["a: cannot be read: no"]);
+    assert_eq!(reported.put("a", &namespace("x", "1")), ["a well"]);
 }
 
 #[test]
 fn files_read_in_any_order_give_the_same_objects() {
     let files = [("a", "1"), ("b", "2"), ("c", "3")];
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        let mut told = Events::default();
+        let mut reported = Events::default();
         for at in order {
-            told.put(files[at].0, &namespace("x", files[at].1));
+            reported.put(files[at].0, &namespace("x", files[at].1));
         }
-        let held: Vec<_> = told.index.published.values().map(|object| object.meta().labels["l"].to_string()).collect();
+        let held: Vec<_> =
+            reported.index.published.values().map(|object| object.meta().labels["l"].to_string()).collect();
         assert_eq!(held, ["1"]);
-        assert_eq!(told.index.reported_problems.keys().map(|place| &**place).collect::<Vec<_>>(), ["b", "c"]);
+        assert_eq!(reported.index.reported_problems.keys().map(|place| &**place).collect::<Vec<_>>(), ["b", "c"]);
     }
 }

@@ -36,21 +36,21 @@ fn next(rig: &mut Rig) -> (Vec<String>, Vec<String>) {
     (names.collect(), response.removed.iter().map(ToString::to_string).collect())
 }
 
-fn asked(rig: &mut Rig, names: &[&str]) {
+fn subscribe(rig: &mut Rig, names: &[&str]) {
     rig.request(delta(KIND, names, "", None));
 }
 
 #[test]
 fn a_resource_requested_by_address_is_sent_under_its_own_name() {
     let mut rig = Rig::new(Protocol::Delta);
-    asked(&mut rig, &["/10.0.0.1", "/10.0.0.9"]);
+    subscribe(&mut rig, &["/10.0.0.1", "/10.0.0.9"]);
     tell(&mut rig, &[("a", 1), ("b", 2)], 1);
     assert_eq!(next(&mut rig), (strings(&["a /10.0.0.1", "b /10.0.0.2"]), strings(&["/10.0.0.9"])));
     // A removed workload is sent by the name that the client subscribed to.
     tell(&mut rig, &[("b", 2)], 0);
     assert_eq!(next(&mut rig), (vec![], strings(&["a"])));
     // Who asks again waits for an answer.
-    asked(&mut rig, &["/10.0.0.2"]);
+    subscribe(&mut rig, &["/10.0.0.2"]);
     tell(&mut rig, &[("b", 2)], 1);
     assert_eq!(next(&mut rig), (strings(&["b /10.0.0.2"]), vec![]));
     rig.is_silent();
@@ -59,7 +59,7 @@ fn a_resource_requested_by_address_is_sent_under_its_own_name() {
 #[test]
 fn a_wildcard_subscription_gets_no_aliases() {
     let mut rig = Rig::new(Protocol::Delta);
-    asked(&mut rig, &[]);
+    subscribe(&mut rig, &[]);
     tell(&mut rig, &[("a", 1)], 1);
     assert_eq!(next(&mut rig), (strings(&["a "]), vec![]));
 }
