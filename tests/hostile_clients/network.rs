@@ -18,9 +18,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::any_certificate;
-use tonic::transport::{Channel, Endpoint, Uri};
 
 /// Says that the process is in its own network already.
 const INSIDE: &str = "NAVARCH_TEST_NETWORK";

@@ -35,7 +35,7 @@ pub fn inbound(view: &View<'_>, names: &ShortNames, of: StatService<'_>, default
 }
 
 /// The short names of a service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShortNames {
     /// `name.namespace` of a Kubernetes Service, else the host.
     pub qualified: String,
@@ -43,14 +43,19 @@ pub struct ShortNames {
     pub name: String,
 }
 
+impl ShortNames {
+    /// With the namespace, whatever the registry of the service.
+    #[must_use]
+    pub fn in_namespace(service: &Service) -> Self {
+        Self { qualified: format!("{}.{}", service.name, service.key.namespace), name: service.name.to_string() }
+    }
+}
+
 /// The short name of a service, given the requested host.
 #[must_use]
 pub fn short_names(service: &Service, host: &str) -> ShortNames {
     match service.registry {
-        Registry::Kubernetes => ShortNames {
-            qualified: format!("{}.{}", service.name, service.key.namespace),
-            name: service.name.to_string(),
-        },
+        Registry::Kubernetes => ShortNames::in_namespace(service),
         Registry::External => ShortNames { qualified: host.to_owned(), name: host.to_owned() },
     }
 }

@@ -146,7 +146,7 @@ fn http_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filte
 /// The filters of a TCP chain.
 fn tcp_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filter> {
     let cluster = target.cluster();
-    let empty = ShortNames { qualified: String::new(), name: String::new() };
+    let empty = ShortNames::default();
     let (protocol, short, of) = match target {
         Target::Served(port) => {
             let of = StatService { host: &port.host, subset: "", port: port.service_port, port_name: &port.port_name };

@@ -136,7 +136,7 @@ fn declared_port(view: &View<'_>, listener: &IstioIngressListener) -> Option<Ser
         binds,
         binds_to_port,
         host: String::new(),
-        short: ShortNames { qualified: String::new(), name: String::new() },
+        short: ShortNames::default(),
         tls,
         sidecar: None,
         mtls: mtls::of_proxy(view).on_port(target),

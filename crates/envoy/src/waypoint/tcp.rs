@@ -18,7 +18,7 @@ use crate::hbone;
 use crate::listeners::apply_rule;
 use crate::names::BLACK_HOLE;
 use crate::policy::PolicyService;
-use crate::stat_prefix::{self, StatService};
+use crate::stat_prefix::{self, ShortNames, StatService};
 use crate::virtual_service::MESH_GATEWAY;
 use crate::{destination_rule, sidecar_scope, traffic_extension};
 use navarch_api::istio::{RouteDestination, VirtualService};
@@ -34,15 +34,13 @@ pub(super) fn filters(view: &View<'_>, subject: Subject<'_>, cluster: &str) -> V
             let host = service.key.hostname.as_str();
             let of = StatService { host, subset: "", port: port.port, port_name: port.name.as_str() };
             // Unlike those of sidecars, with the namespace for ServiceEntries, too.
-            let qualified = format!("{}.{}", service.name, service.key.namespace);
-            let short = stat_prefix::ShortNames { qualified, name: service.name.to_string() };
+            let short = ShortNames::in_namespace(service);
             let prefix = stat_prefix::inbound(view, &short, of, cluster);
             (to_service(view, service, port.port, &prefix, cluster), prefix, port.port, port.protocol, Some(service))
         }
         Subject::Workloads => {
             let of = StatService { host: "", subset: "", port: 0, port_name: "unknown" };
-            let short = stat_prefix::ShortNames { qualified: String::new(), name: String::new() };
-            let prefix = stat_prefix::inbound(view, &short, of, cluster);
+            let prefix = stat_prefix::inbound(view, &ShortNames::default(), of, cluster);
             let mut proxy = tcp_proxy(&prefix, cluster);
             proxy.idle_timeout = idle_timeout(view);
             (proxy, prefix, 0, Protocol::Tcp, None)
